@@ -19,7 +19,8 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: elsewhere help venv run test again wires lint format generate docs pictures interop bench release clean
+.PHONY: elsewhere help venv run test again wires lint style mypy pyright layers format generate docs pictures interop \
+	bench release clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -39,8 +40,10 @@ test: $(READY_TEST) ## run the test suite without the real peer programs, or som
 
 # What asks a model through an agent, or confines what it runs. The rest does not know which wire API was chosen, nor whether
 # bubblewrap is there, and has been run by `make test`.
-AGAIN_TESTS := tests/unit/agent tests/unit/client tests/unit/execution tests/unit/server tests/unit/tools \
-	tests/unit/test_docs.py tests/system \
+AGAIN_UNIT := $(addprefix tests/unit/,agent client execution server tools test_docs.py)
+AGAIN_TESTS = $(AGAIN_UNIT) $(filter-out tests/system/__pycache__ tests/system/conftest.py \
+	$(wildcard tests/system/test_store_*.py) \
+	$(addprefix tests/system/test_,fuzz.py html_in_browser.py recovery.py wheel.py worktrees.py), $(wildcard tests/system/*)) \
 	$(addprefix tests/contract/,test_environment.py test_files.py test_processes.py test_host_runtimes.py) \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py)
 
@@ -56,11 +59,19 @@ wires: $(READY_TEST) ## run the tests of the agent on each of the three wire API
 		TREADLE_WIRE_API=$$wire $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(WIRE_TESTS) || exit 1; \
 	done
 
-lint: $(READY) ## ruff, format check, mypy strict, pyright on the public types, import layers
+lint: style mypy pyright layers ## ruff, format check, mypy strict, pyright on the public types, import layers
+
+style: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+mypy: $(READY)
 	@$(BIN)/mypy
+
+pyright: $(READY)
 	@$(BIN)/python scripts/check_types.py
+
+layers: $(READY)
 	@$(BIN)/lint-imports
 
 format: $(READY_TEST) ## format the code and fix what can be fixed
@@ -68,9 +79,9 @@ format: $(READY_TEST) ## format the code and fix what can be fixed
 	@$(BIN)/ruff format .
 
 generate: $(READY_TEST) ## write the generated parts of the SDK and of the docs anew
+	@$(BIN)/python scripts/make_internal_names.py
 	@$(BIN)/python scripts/make_calls.py
 	@$(BIN)/python scripts/make_sync.py
-	@$(BIN)/python scripts/make_compat.py
 	@$(BIN)/python scripts/make_types.py
 	@$(BIN)/python scripts/make_reference.py
 	@$(BIN)/python -m scripts.make_configuration
@@ -91,13 +102,15 @@ interop: $(READY_TEST) ## tests with the real codex, its clients, claude, openco
 bench: $(READY_TEST) ## compare with the real codex; writes the tables of docs/performance.md and the README
 	@$(BIN)/python -m bench --page
 	@$(BIN)/python -m bench app-server --page
+	@$(BIN)/python -m bench mcp
 	@$(BIN)/python -m bench sdk --page
 	@$(BIN)/python -m bench models
 	@$(BIN)/python -m bench runners
+	@$(BIN)/python -m bench search
 	@$(BIN)/python -m scripts.make_readme
 
 release: $(READY_TEST) ## build what is published into dist, or say what is missing for it
 	@$(BIN)/python -m scripts.make_release
 
 clean: ## remove the virtual environment, the demo of `make run`, what was built, and caches
-	rm -rf "$(VENV)" .demo build dist site .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf "$(VENV)" .venv-newest .demo build dist site .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

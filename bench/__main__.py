@@ -1,7 +1,7 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
-It owns the exec-server's; `python -m bench app-server`, `sdk`, `models`, `runners`, `turn-trace`, `soak` and
-`host-soak` go to those of these names, `kills` and `fuzz` to modules beside the soak.
+It owns the exec-server's; `python -m bench app-server`, `mcp`, `sdk`, `models`, `runners`, `search`, `turn-trace`,
+`soak` and `host-soak` go to those of these names, `kills` and `fuzz` to modules beside the soak.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.app_server.__main__ import main as measure_app_server
 
         return measure_app_server(words[1:])
+    if words[:1] == ["mcp"]:
+        from bench.mcp import main as measure_mcp
+
+        return measure_mcp(words[1:])
     if words[:1] == ["sdk"]:
         from bench.sdk.__main__ import main as measure_sdk
 
@@ -37,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.runners import main as measure_runners
 
         return measure_runners(words[1:])
+    if words[:1] == ["search"]:
+        from bench.search import main as measure_search
+
+        return measure_search(words[1:])
     if words[:1] == ["turn-trace"]:
         from bench.turn_trace import main as trace_turn
 
@@ -86,9 +94,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
-        epilog="The others: python -m bench {app-server,sdk,models,runners,soak,host-soak,kills,fuzz} --help",
+        epilog="Others: python -m bench {app-server,mcp,sdk,models,runners,search,soak,host-soak,kills,fuzz} --help",
     )
-    parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 5, quick 2)")
+    parser.add_argument(
+        "--rounds", type=page.positive, metavar="N", help="how often it is measured (default 5, quick 2)"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     parser.add_argument(
@@ -101,12 +111,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--without-real", action="store_true", help="only ours: no installation, no ratios")
     page.add_option(parser)
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
 
 
 def _servers(*, without_real: bool) -> list[Server]:

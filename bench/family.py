@@ -56,10 +56,10 @@ def own(root: int) -> list[Member]:
     return [member for member in members(root) if _executable(member.pid) == executable]
 
 
-def memory(root: int) -> Memory:
-    """What the server's own processes hold together."""
+def memory(root: int, *, everyone: bool = False) -> Memory:
+    """What the server's own processes hold together, or all that descend from it."""
     rss = pss = 0
-    for member in own(root):
+    for member in members(root) if everyone else own(root):
         try:
             resident = _kilobytes(f"/proc/{member.pid}/status", "VmRSS:")
             share = _kilobytes(f"/proc/{member.pid}/smaps_rollup", "Pss:")

@@ -15,6 +15,13 @@ from scripts.page_parts import REPOSITORY, with_part
 PAGE: Final = REPOSITORY / "docs" / "performance.md"
 
 
+def positive(text: str) -> int:
+    """The number of an option, for `argparse`."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
 def add_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--page", action="store_true", help="also write the tables to docs/performance.md")
 

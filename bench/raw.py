@@ -32,7 +32,7 @@ from treadle.protocol.exec import (
 )
 from treadle.rpc import Notification, Request
 from treadle.transport import Address, Channel, RpcLink
-from treadle.transport.connect import connect
+from treadle.transport.sockets import connect
 
 _Notice = OutputNotice | ExitedNotice | ClosedNotice
 _DECODERS: Final[dict[str, Decoder[_Notice]]] = {

@@ -1,4 +1,4 @@
-"""The samples and what is told about them: medians, ratios, targets, as a Markdown table and as JSON."""
+"""The samples and what is reported about them: medians, ratios, targets, as a Markdown table and as JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-from bench.measures import Measure, Row
+from bench.measures import Row
 
 Verdict = Literal["reached", "missed", ""]
 OURS, REAL = "ours", "real"
+
+
+class Measured(Protocol):
+    """The measure of a benchmark, whatever it is run with."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def rows(self) -> tuple[Row, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,7 @@ class Samples:
 
     values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
 
-    def add(self, measure: Measure, server: str, values: Mapping[str, float]) -> None:
+    def add(self, measure: Measured, server: str, values: Mapping[str, float]) -> None:
         for row in measure.rows:
             self.values.setdefault((measure.name, row.key, server), []).append(values[row.key])
 
@@ -73,7 +82,7 @@ class Line:
         return ratio >= self.row.target if self.row.better == "more" else ratio <= self.row.target
 
 
-def lines(measures: Sequence[Measure], samples: Samples) -> Iterator[Line]:
+def lines(measures: Sequence[Measured], samples: Samples) -> Iterator[Line]:
     for measure in measures:
         for row in measure.rows:
             ours, real = (samples.get(measure.name, row.key, server) for server in (OURS, REAL))

@@ -1,88 +1,90 @@
-"""`python -m bench turn-trace`: the way of one warm turn through the modules, counted on the event loop's thread.
+"""`python -m bench turn-trace`: the modules that one warm turn of `Codex` passes through, counted over all threads.
 
-The server, its store and its model client are in this process; the mock model answers from threads of its own, which
-are not counted. A change of module is a call whose function is in another module than the function called before it.
+The SDK, the server, its store and its model client are in this process, as they are for a user; the mock model answers
+from threads of its own, whose calls are in `treadle.testing` and not counted. A change of module is a call whose
+function is in another module than the function called before it on the same thread.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
+from inspect import CO_NEWLOCALS
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
-from msgspec import Struct
-
-from treadle.protocol.app.handshake import ClientInfo, InitializeCapabilities, InitializeParams
-from treadle.protocol.app.inputs import TextUserInput
-from treadle.protocol.app.thread_methods import ThreadStartParams
-from treadle.protocol.app.turns import TurnStartParams
-from treadle.server import AppServer
+from treadle import Codex
 from treadle.testing import AppServerHarness
 
 WARM_UP = 5
-TRACED = 10
-_INITIALIZE = InitializeParams(
-    client_info=ClientInfo(name="trace", version="1"), capabilities=InitializeCapabilities(experimental_api=True)
-)
+TRACED = 5
+# What the server still does when the turn has ended for the caller: its last commits.
+SETTLE_S = 0.3
 
 
-class Trace(Struct):
+class Trace:
     """`calls` by module, in the order in which each was first entered; `changes` of module between calls."""
 
-    calls: Counter[str]
-    functions: set[tuple[str, str]]
-    changes: int = 0
-    last: str = ""
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.functions: set[tuple[str, str]] = set()
+        self.changes = 0
+        self._last: dict[int, str] = {}  # by thread
 
-    def note(self, frame: FrameType, event: str, _: object) -> None:
+    def note(self, frame: FrameType) -> None:
         module = frame.f_globals.get("__name__", "")
-        if event != "call" or not module.startswith("treadle.") or module.startswith("treadle.testing"):
+        if not module.startswith("treadle.") or module.startswith("treadle.testing"):
             return
+        thread = threading.get_ident()
         self.calls[module] += 1
         self.functions.add((module, frame.f_code.co_qualname))
-        if module != self.last:
-            self.changes += 1
-            self.last = module
+        self.changes += module != self._last.get(thread, module)
+        self._last[thread] = module
 
 
-async def trace_turn(folder: Path) -> Trace:
+def trace_turn(folder: Path) -> Trace:
     """One plain turn (a message in, a message out) after a few that are not counted: of several the one with the fewest
     changes of module, because on a busy machine tasks and threads get in between each other."""
     traces: list[Trace] = []
-    with AppServerHarness(folder, wire_api="responses") as harness:
-        async with AppServer(home=harness.home, cwd=harness.workspace) as server:
-            ended = asyncio.Event()
-            client = server.connect(
-                lambda event: ended.set() if event.method == "turn/completed" else None, lambda request: None
-            )
-            await client.request("initialize", _INITIALIZE)
-            thread = (await client.request("thread/start", ThreadStartParams())).thread.id
+    now: Trace | None = None
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        # Functions only: a module that is loaded, or the body of a class, is no step of a turn.
+        if now is not None and event == "call" and frame.f_code.co_flags & CO_NEWLOCALS:
+            now.note(frame)
+
+    # Before the threads of the client start: each takes it over when it does.
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        with AppServerHarness(folder, wire_api="responses") as harness, Codex(harness.codex_config()) as codex:
+            thread = codex.thread_start()
             for turn in range(WARM_UP + TRACED):
                 harness.model.enqueue_assistant_message("Hello.")
-                params = TurnStartParams(thread_id=thread, input=(TextUserInput(text="hi"),))
-                ended.clear()
-                trace = Trace(Counter(), set())
-                sys.setprofile(trace.note if turn >= WARM_UP else None)
-                try:
-                    await client.request("turn/start", params)
-                    await ended.wait()
-                finally:
-                    sys.setprofile(None)
-                traces.append(trace)
-    return min(traces[WARM_UP:], key=lambda trace: trace.changes)
+                if turn >= WARM_UP:
+                    traces.append(Trace())
+                    now = traces[-1]
+                thread.run("hi")
+                time.sleep(SETTLE_S)
+                now = None
+    finally:
+        threading.setprofile(None)
+        sys.setprofile(None)
+    return min(traces, key=lambda trace: trace.changes)
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench turn-trace", description=__doc__.partition("\n")[0])
     parser.parse_args(arguments)
     with TemporaryDirectory() as folder:
-        trace = asyncio.run(trace_turn(Path(folder)))
+        trace = trace_turn(Path(folder))
     for module, calls in trace.calls.items():
         print(f"{calls:6}  {module}")
-    print(f"{len(trace.calls)} modules, {len(trace.functions)} functions, {trace.changes} changes of module")
+    counts = f"{len(trace.calls)} modules, {len(trace.functions)} functions, {trace.calls.total()} calls"
+    print(f"{counts}, {trace.changes} changes of module")
     return 0

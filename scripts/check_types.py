@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
-# pyright looks for the package in what `python` on the path is, and asks the registry for news of itself unless told.
+# pyright looks for the package in what `python` on the path is, and asks the registry for news of itself otherwise.
 ENVIRONMENT: Final = {
     **os.environ,
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",

@@ -55,6 +55,8 @@ class Peer:
     module: str | None = None
     # Whether the packages come along that npm calls optional: programs for a platform, hundreds of megabytes.
     optional: bool = True
+    # What a program is given to see that it works; its input is empty.
+    trial: str = "--version"
 
     @property
     def folder(self) -> str:
@@ -83,6 +85,29 @@ _CLIENT_REQUIRES: Final = (
     "truststore==0.10.5",
 )
 _ANTHROPIC_REQUIRES: Final = (*_CLIENT_REQUIRES, "docstring-parser==0.18.0", "opentelemetry-api==1.45.2")
+# Of the official MCP package, as a server: with streamable HTTP, and what its schemas need.
+_MCP_REQUIRES: Final = (
+    *(requirement for requirement in _CLIENT_REQUIRES if not requirement.startswith(("jiter", "sniffio"))),
+    "attrs==26.1.0",
+    "cffi==2.1.1",
+    "click==8.5.1",
+    "cryptography==50.0.2",
+    "jsonschema==4.26.0",
+    "jsonschema-specifications==2025.9.1",
+    "mcp-types==2.3.0",
+    "opentelemetry-api==1.45.2",
+    "pycparser==3.12",
+    "pyjwt==2.15.1",
+    "python-multipart==0.0.33",
+    "referencing==0.37.0",
+    "rpds-py==2026.9.1",
+    "sse-starlette==3.7.0",
+    "starlette==1.10.0",
+    "uvicorn==0.54.0",
+)
+_MCP: Final = "mcp==2.3.0"
+_TIME_REQUIRES: Final = (*_MCP_REQUIRES, _MCP, "tzdata==2026.6", "tzlocal==5.4.5")
+_GIT_REQUIRES: Final = (*_MCP_REQUIRES, _MCP, "gitpython==3.2.1", "gitdb==4.0.12", "smmap==5.0.3")
 _ACP: Final = "@agentclientprotocol/codex-acp"
 # Of its whole world only what speaks to codex, which needs one package of the dozens that it asks for.
 _HERMES: Final = "agent.transports.codex_app_server_session"
@@ -107,6 +132,26 @@ PEERS: Final = {
         # Clients of the model APIs: their types judge our requests, their parsers our mocks.
         Peer("openai", "pypi", "openai", "3.49.0", "openai", _CLIENT_REQUIRES, module="openai"),
         Peer("anthropic", "pypi", "anthropic", "2.8.0", "anthropic", _ANTHROPIC_REQUIRES, module="anthropic"),
+        # MCP servers: the official package, to make them with, and published ones.
+        Peer("mcp", "pypi", "mcp", "2.3.0", "mcp", _MCP_REQUIRES, module="mcp.server"),
+        Peer("mcp-time", "pypi", "mcp-server-time", "2026.10.19", "mcp_server_time", _TIME_REQUIRES, "mcp_server_time"),
+        Peer("mcp-git", "pypi", "mcp-server-git", "2026.10.19", "mcp_server_git", _GIT_REQUIRES, "mcp_server_git"),
+        Peer(
+            "mcp-everything",
+            "npm",
+            "@modelcontextprotocol/server-everything",
+            "2026.8.31",
+            "node_modules/.bin/mcp-server-everything",
+            trial="stdio",
+        ),
+        Peer(
+            "mcp-filesystem",
+            "npm",
+            "@modelcontextprotocol/server-filesystem",
+            "2026.8.31",
+            "node_modules/.bin/mcp-server-filesystem",
+            trial=".",
+        ),
         # A mock of all these APIs that was written by others.
         Peer("aimock", "npm", "@copilotkit/aimock", "1.43.0", ".", module="@copilotkit/aimock"),
     )
@@ -257,7 +302,7 @@ def _check(peer: Peer, folder: Path) -> None:
         raise InstallFailed(f"the package was installed but has no {program.name}; its layout has changed")
     if peer.module is None:
         program.chmod(0o755)
-        command = [str(program), "--version"]
+        command = [str(program), peer.trial]
     elif peer.registry == "npm":
         command = ["node", "--input-type=module", "--eval", f"import {json.dumps(peer.module)}"]
     else:

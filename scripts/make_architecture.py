@@ -33,8 +33,8 @@ def parts() -> dict[str, str]:
 def _owns(module: str) -> str:
     """The first sentences of its docstring."""
     [source] = _files(module)
-    told = ast.get_docstring(ast.parse(source)) or ""
-    return " ".join(told.partition("\n\n")[0].split()).replace("|", "\\|")
+    documented = ast.get_docstring(ast.parse(source)) or ""
+    return " ".join(documented.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def _files(module: str) -> Iterator[str]:

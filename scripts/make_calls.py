@@ -1,22 +1,30 @@
-"""Write `treadle/client/calls.py` and `async_calls.py`: one method for each RPC of the app-server, from the registry.
+"""Write `treadle/client/calls.py` and `async_calls.py`: one method for each RPC of the app-server, from their records.
 
     python scripts/make_calls.py            # write both files
     python scripts/make_calls.py --check    # say whether they are up to date
 
 Methods that the official SDK has too keep its names and parameters; they are in `SPECIAL`. The others take the struct
-of their params, and have a line in `ABOUT`.
+of their params, and are described by a line in `ABOUT`, else by the docstring of their handler.
 """
 
 from __future__ import annotations
 
+import inspect
+import keyword
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from treadle.protocol.app import registry
+from msgspec import structs
 
-FOLDER: Final = Path(registry.__file__).parents[2] / "client"
+import treadle
+from treadle.protocol.app import METHODS
+from treadle.protocol.app.base import NoParams
+from treadle.server.routes import ROUTES
+
+FOLDER: Final = Path(treadle.__file__).parent / "client"
 
 
 class Special(NamedTuple):
@@ -33,7 +41,7 @@ ONLY_THREAD: Final = '{"threadId": thread_id}'
 
 SPECIAL: Final[dict[str, Special]] = {
     "account/login/cancel": Special(
-        "account_login_cancel", "login_id: str", '{"loginId": login_id}', "Give up an interactive login."
+        "account_login_cancel", "login_id: str", '{"loginId": login_id}', "Cancel an interactive login."
     ),
     "account/login/start": Special(
         "account_login_start",
@@ -51,7 +59,7 @@ SPECIAL: Final[dict[str, Special]] = {
     "model/list": Special(
         "model_list", "include_hidden: bool = False", '{"includeHidden": include_hidden}', "The models to choose from."
     ),
-    "thread/archive": Special("thread_archive", THREAD, ONLY_THREAD, "Put a thread away."),
+    "thread/archive": Special("thread_archive", THREAD, ONLY_THREAD, "Archive a thread."),
     "thread/compact/start": Special("thread_compact", THREAD, ONLY_THREAD, "Begin to summarise a thread's history."),
     "thread/fork": Special(
         "thread_fork",
@@ -59,7 +67,7 @@ SPECIAL: Final[dict[str, Special]] = {
         "with_members(params, threadId=thread_id)",
         "A new thread with the history of another.",
     ),
-    "thread/goal/clear": Special("thread_goal_clear", THREAD, ONLY_THREAD, "Take the goal of a thread away."),
+    "thread/goal/clear": Special("thread_goal_clear", THREAD, ONLY_THREAD, "Remove the goal of a thread."),
     "thread/goal/set": Special(
         "thread_goal_set",
         f"{THREAD}, *, objective: str | None = None, status: ThreadGoalStatus | None = None",
@@ -110,7 +118,7 @@ ABOUT: Final[dict[str, str]] = {
     "account/rateLimits/read": "How much of its limits the account has used.",
     "collaborationMode/list": "The modes that a thread can work in.",
     "command/exec": "Run a command outside of any thread, and wait for its end.",
-    "command/exec/resize": "Tell such a command the size of its terminal.",
+    "command/exec/resize": "Set the size of the terminal of such a command.",
     "command/exec/terminate": "End such a command.",
     "command/exec/write": "Write to such a command's standard input.",
     "config/batchWrite": "Change several settings in the configuration file.",
@@ -121,7 +129,7 @@ ABOUT: Final[dict[str, str]] = {
     "experimentalFeature/enablement/set": "Switch experimental features on or off.",
     "experimentalFeature/list": "The experimental features.",
     "externalAgentConfig/detect": "What other agents have configured here.",
-    "feedback/save": "Write what there is to say of a thread to a file; nothing is sent.",
+    "feedback/save": "Write a report about a thread to a file; nothing is sent.",
     "fs/copy": "Copy a file or a folder.",
     "fs/createDirectory": "Make a folder.",
     "fs/getMetadata": "What kind of file there is, and how large.",
@@ -129,12 +137,12 @@ ABOUT: Final[dict[str, str]] = {
     "fs/readFile": "What is in a file, as base64.",
     "fs/remove": "Remove a file or a folder.",
     "fs/unwatch": "Stop watching.",
-    "fs/watch": "Be told when something under a path changes.",
+    "fs/watch": "Have changes under a path notified.",
     "fs/writeFile": "Write a file, from base64.",
     "fuzzyFileSearch": "Find files by a part of their names.",
     "fuzzyFileSearch/sessionStart": "Begin a search that follows what somebody types.",
     "fuzzyFileSearch/sessionStop": "End such a search.",
-    "fuzzyFileSearch/sessionUpdate": "Look for something else; what is found is told by `sessionUpdated`.",
+    "fuzzyFileSearch/sessionUpdate": "Look for something else; `sessionUpdated` notifies of what is found.",
     "hooks/list": "The hooks that are configured.",
     "mcpServer/oauth/login": "Log in to an MCP server.",
     "mcpServer/resource/read": "Read a resource of an MCP server.",
@@ -145,8 +153,8 @@ ABOUT: Final[dict[str, str]] = {
     "plugin/installed": "The plugins that are installed.",
     "plugin/list": "The plugins to choose from.",
     "process/kill": "End such a process.",
-    "process/resizePty": "Tell such a process the size of its terminal.",
-    "process/spawn": "Start a process outside of any thread and sandbox; its end is told by `process/exited`.",
+    "process/resizePty": "Set the size of the terminal of such a process.",
+    "process/spawn": "Start a process outside of any thread and sandbox; `process/exited` notifies of its end.",
     "process/writeStdin": "Write to such a process's standard input.",
     "review/start": "Have changes reviewed.",
     "skills/config/write": "Switch a skill on or off.",
@@ -170,8 +178,8 @@ ABOUT: Final[dict[str, str]] = {
     "thread/queue/update": "Change a waiting message.",
     "thread/revert": "Go back to an earlier state of a thread.",
     "thread/rollback": "Take the last turns of a thread back.",
-    "thread/search": "Threads in which something was said.",
-    "thread/searchOccurrences": "Where in a thread something was said.",
+    "thread/search": "Threads in which a text occurs.",
+    "thread/searchOccurrences": "Where a text occurs in a thread.",
     "thread/section/move": "Put a thread into a section.",
     "thread/settings/update": "Change how the next turns of a thread run.",
     "thread/shellCommand": "Run a command of the user's in a thread.",
@@ -191,8 +199,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from treadle.client.request_values import input_items, wire_object, with_members, without_none
-from treadle.protocol.app.registry import METHODS
+from treadle.client.requests import input_items, wire_object, with_members, without_none
+from treadle.protocol.app.methods import METHODS
 
 if TYPE_CHECKING:
 {imports}
@@ -210,7 +218,7 @@ class {name}(ABC):
 
     {a}def _call(self, method: str, params: Any, timeout: float | None) -> Any:
         params, model = wire_object(params), METHODS[method].result
-        if timeout is None:  # so that a `request` of somebody's own need not know it
+        if timeout is None:  # so that a `request` of a subclass need not know it
             return {w}self.request(method, params, response_model=model)
         return {w}self.request(method, params, response_model=model, timeout=timeout)
 '''
@@ -231,7 +239,7 @@ def render(is_async: bool) -> str:
     """The text of a module, in the form that `ruff format` gives it."""
     words = {"a": "async ", "w": "await "} if is_async else {"a": "", "w": ""}
     methods, used = [], set()
-    for method in registry.METHODS:
+    for method in METHODS:
         if method in BY_HAND:
             continue
         special = SPECIAL.get(method) or _regular(method)
@@ -249,19 +257,40 @@ def render(is_async: bool) -> str:
 
 
 def _regular(method: str) -> Special:
-    name = "_".join(re.sub(r"(?<=[a-z])([A-Z])", r"_\1", part).lower() for part in method.split("/"))
-    struct = f"{_stem(method)}Params"
-    if registry.METHODS[method].params.__name__ == "NoParams":
-        return Special(name, "", "None", ABOUT[method])
-    fields = registry.METHODS[method].params.__struct_fields__
-    defaults = len(registry.METHODS[method].params.__struct_defaults__)
-    optional = f"params: {struct} | JsonObject | None = None"
-    given = optional if defaults == len(fields) else f"params: {struct} | JsonObject"
-    return Special(name, given, "params or {}" if defaults == len(fields) else "params", ABOUT[method])
+    name, about = _name(method), _about(method)
+    struct, params = f"{_stem(method)}Params", METHODS[method].params
+    if params is NoParams:
+        return Special(name, "", "None", about)
+    fields = structs.fields(params) if isinstance(params, type) else None
+    if fields is None or any(field.required for field in fields):
+        return Special(name, f"params: {struct} | JsonObject", "params", about)
+    return Special(name, f"params: {struct} | JsonObject | None = None", "params or {}", about)
+
+
+def _name(method: str) -> str:
+    name = "_".join(re.sub(r"(?<=[a-z])([A-Z])", r"_\1", part).lower() for part in re.split(r"\W+", method))
+    if not name.isidentifier():  # it begins with a digit
+        name = f"call_{name}"
+    return f"{name}_" if keyword.iskeyword(name) or name in _own_names() else name
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """What the clients define themselves."""
+    sources = [*FOLDER.glob("*client.py"), *FOLDER.glob("*shell.py")]
+    return frozenset(re.findall(r"(?:def |self\.)(\w+)", "".join(map(Path.read_text, sources)))) | {"request"}
+
+
+def _about(method: str) -> str:
+    """The docstring of the handler, where `ABOUT` has nothing."""
+    if method in ABOUT:
+        return ABOUT[method]
+    docstring = ROUTES[method].handler.__doc__ or "Ask the server."
+    return inspect.cleandoc(docstring).partition("\n")[0]
 
 
 def _stem(method: str) -> str:
-    return registry.METHODS[method].stem
+    return METHODS[method].stem
 
 
 def _result(method: str) -> str:
@@ -291,7 +320,7 @@ def _imports(used: set[str]) -> str:
 
 
 def _module_of(name: str) -> str:
-    for record in registry.METHODS.values():
+    for record in METHODS.values():
         if name in (f"{record.stem}Params", f"{record.stem}Response"):
             return record.module
     return {"ThreadGoalStatus": "threads"}[name]

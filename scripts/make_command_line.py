@@ -6,6 +6,7 @@ python -m scripts.make_command_line --check    # say whether they are up to date
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -13,9 +14,9 @@ from typing import Final
 import click
 from scripts.page_parts import REPOSITORY, main
 
-from treadle.cli.command_table import SECTIONS, SERVE
-from treadle.cli.people import ROOT
+from treadle.cli import SECTIONS, SERVE
 from treadle.cli.server_command import server_parser
+from treadle.cli.user_commands import ROOT
 
 TARGET: Final = REPOSITORY / "docs" / "command-line.md"
 # Every command has them; the page says so once.
@@ -62,14 +63,13 @@ def _section(section: str) -> Iterator[str]:
     for path, command, ctx in command_paths():
         if path.split()[1] in SECTIONS[section]:
             yield f"#{'#' * len(path.split())} {path}"
-            yield f"`{_usage(command, ctx)}`\n\n{command.help}"
+            usage = re.sub(r"\s+", " ", command.get_usage(ctx).removeprefix("Usage: "))
+            yield f"`{usage}`\n\n{command.help}"
             yield from _paragraphs(getattr(command, "more", ""))
-            yield _options(command, ctx)
-            yield _exit_codes(getattr(command, "exit_codes", {}))
-
-
-def _usage(command: click.Command, ctx: click.Context) -> str:
-    return re.sub(r"\s+", " ", command.get_usage(ctx).removeprefix("Usage: "))
+            name = ctx.info_name or ""
+            yield _table("option", list(_server_rows(name) if name in SERVE else _rows(command, ctx)))
+            codes = getattr(command, "exit_codes", {})
+            yield _table("exit code", [f"| {code} | {_cell(meaning)} |" for code, meaning in codes.items()])
 
 
 def _paragraphs(more: str) -> Iterator[str]:
@@ -80,17 +80,15 @@ def _paragraphs(more: str) -> Iterator[str]:
             yield " ".join(paragraph.split())
 
 
-def _options(command: click.Command, ctx: click.Context) -> str:
-    name = ctx.info_name or ""
-    rows = list(_server_rows(name) if name in SERVE else _rows(command, ctx))
-    return "\n".join(["| option | |", "|---|---|", *rows]) if rows else ""
+def _table(head: str, rows: list[str]) -> str:
+    return "\n".join([f"| {head} | |", "|---|---|", *rows]) if rows else ""
 
 
 def _server_rows(name: str) -> Iterator[str]:
     parser = server_parser(name)
     formatter = parser._get_formatter()
     for action in parser._actions:
-        if not EVERYWHERE & set(action.option_strings):
+        if action.help != argparse.SUPPRESS and not EVERYWHERE & set(action.option_strings):
             value = f" {action.metavar}" if action.metavar else ""
             words = ", ".join(f"`{word}`" for word in action.choices or ())
             text = formatter._expand_help(action) + (f": {words}" if words else "")
@@ -105,14 +103,11 @@ def _rows(command: click.Command, ctx: click.Context) -> Iterator[str]:
         names, text = record
         if isinstance(param.type, click.Choice):
             names = names.partition(" [")[0]
-            words = ", ".join(f"`{word}`" for word in param.type.choices)
+            # A metavar leaves out what is only taken for the sake of others.
+            choices = param.metavar.strip("[]").split("|") if param.metavar else param.type.choices
+            words = ", ".join(f"`{word}`" for word in choices)
             text = f"{text.partition('  [default')[0]}: {words}"
         yield f"| `{names}` | {_cell(text)} |"
-
-
-def _exit_codes(codes: dict[int, str]) -> str:
-    rows = [f"| {code} | {_cell(meaning)} |" for code, meaning in codes.items()]
-    return "\n".join(["| exit code | |", "|---|---|", *rows]) if rows else ""
 
 
 def _cell(text: str) -> str:

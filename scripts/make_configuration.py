@@ -20,23 +20,32 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from scripts.page_parts import REPOSITORY, main
 
-from treadle.config.file_settings import Settings, ToolSwitch
-from treadle.config.known_keys import IGNORED, IGNORED_IN_PROVIDER, IGNORED_IN_TABLE, SILENT, SILENT_IN_PROVIDER
-from treadle.config.model_tables import ALLOWED as ALLOWED_OF_MODEL
-from treadle.config.model_tables import ModelTable
+from treadle.config.file_settings import (
+    IGNORED,
+    IGNORED_IN_PROVIDER,
+    IGNORED_IN_TABLE,
+    SILENT,
+    SILENT_IN_PROVIDER,
+    FileSettings,
+    ToolSwitch,
+    allowed,
+)
+from treadle.config.mcp_settings import ALLOWED as ALLOWED_OF_SERVER
+from treadle.config.mcp_settings import McpServerTable, McpToolTable
+from treadle.config.model_settings import ALLOWED as ALLOWED_OF_MODEL
+from treadle.config.model_settings import ModelTable
 from treadle.config.permission_profiles import PermissionTable
-from treadle.config.values import allowed
 from treadle.llm.known_providers import OFFLINE
 from treadle.llm.provider import ALLOWED as ALLOWED_OF_PROVIDER
 from treadle.llm.provider import ProviderConfig
-from treadle.llm.wire_api_names import wire_api_names
+from treadle.llm.wire_api import wire_api_names
 
 TARGET: Final = REPOSITORY / "docs" / "configuration.md"
 
 # What is chosen where nothing is set, when that is not the value in the struct.
 CHOSEN: Final = {"model": "by the provider", "model_provider": "by the keys that are set"}
 # Fields of `ProviderConfig` that no table says.
-NOT_IN_A_TABLE: Final = frozenset({"id", "unknown_keys"})
+NOT_IN_A_TABLE: Final = frozenset({"id"})
 
 VARIABLES: Final[Mapping[str, str]] = {
     "TREADLE_HOME": "the home, in place of `~/.treadle`",
@@ -76,6 +85,7 @@ FILES: Final[Mapping[str, str]] = {
     "config.toml": "the settings on this page",
     "auth.json": "the key of OpenAI that `treadle login` keeps, as Codex keeps it; for your eyes only (0600)",
     "keys.json": "the keys of other providers, the same way",
+    "mcp_tokens/": "tokens of MCP servers that `treadle mcp login` has logged in to, a file for each, the same way",
     "threads.db": "threads and their events (SQLite; `threads.db-wal` and `threads.db-shm` belong to it)",
     "run/": "locks of the servers that are running",
     "listeners/": "addresses and secrets of servers that listen on a port",
@@ -104,6 +114,7 @@ def parts() -> dict[str, str]:
         "settings": _table(setting_rows()),
         "providers": _table(provider_rows()),
         "models": _table(model_rows()),
+        "mcp_servers": _table(mcp_server_rows()),
         "permissions": _table(permission_rows()),
         "ignored": _listed(_ignored()),
         "silent": _listed(_silent()),
@@ -116,9 +127,9 @@ def parts() -> dict[str, str]:
 
 
 def setting_rows() -> Iterator[Row]:
-    """All of `Settings`; a table has a row for each of its keys."""
-    plain = {row.key: row for row in _rows(Settings, allowed)}
-    for field in msgspec.structs.fields(Settings):
+    """All of `FileSettings`; a table has a row for each of its keys."""
+    plain = {row.key: row for row in _rows(FileSettings, allowed)}
+    for field in msgspec.structs.fields(FileSettings):
         if field.name in plain:
             yield plain[field.name]
         elif field.name == "tools":
@@ -138,6 +149,18 @@ def provider_rows() -> Iterator[Row]:
 
 def model_rows() -> Iterator[Row]:
     return _rows(ModelTable, ALLOWED_OF_MODEL.__getitem__)
+
+
+def mcp_server_rows() -> Iterator[Row]:
+    """All of `McpServerTable`, with the rows of its tables in their places."""
+    plain = {row.key: row for row in _rows(McpServerTable, ALLOWED_OF_SERVER.__getitem__)}
+    for field in msgspec.structs.fields(McpServerTable):
+        if field.name == "tools":
+            yield from _rows(McpToolTable, ALLOWED_OF_SERVER.__getitem__, before="tools.TOOL.")
+        elif field.name in plain:
+            yield plain[field.name]
+        else:
+            yield from _rows(field.type, ALLOWED_OF_SERVER.__getitem__, before=f"{field.name}.")
 
 
 def permission_rows() -> Iterator[Row]:
@@ -160,14 +183,18 @@ def _silent() -> Iterator[str]:
 
 
 def _rows(struct: type[Struct], allowed_of: Callable[[Any], str], *, before: str = "") -> Iterator[Row]:
-    told = field_docs(struct)
+    documented = field_docs(struct)
     for field in msgspec.structs.fields(struct):
         is_table = isinstance(field.type, type) and issubclass(field.type, Struct)
-        if is_table or field.name in NOT_IN_A_TABLE or (struct is Settings and field.name == "tools"):
+        if (
+            is_table
+            or field.name in NOT_IN_A_TABLE
+            or (struct in (FileSettings, McpServerTable) and field.name == "tools")
+        ):
             continue
-        if field.name not in told:
+        if field.name not in documented:
             raise SystemExit(f"{struct.__name__}.{field.name} has no description below it")
-        yield Row(before + field.name, allowed_of(field.type), _default(field), told[field.name])
+        yield Row(before + field.name, allowed_of(field.type), _default(field), documented[field.name])
 
 
 def field_docs(struct: type[Struct]) -> dict[str, str]:

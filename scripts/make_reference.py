@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import treadle
 from treadle import client, types
-from treadle.client import metadata, sdk_errors, small_events
-from treadle.client.docstrings import read_docstring
+from treadle.client import lifecycle, sdk_errors, turn_events
+from treadle.client.tools import read_docstring
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 WIDTH: Final = 100
@@ -35,14 +35,15 @@ GROUPS: Final = {
     "What a turn is given": "RunInput Input InputItem TextInput ImageInput LocalImageInput SkillInput MentionInput "
     "ExternalMessage",
     "Small events": "Event TextDelta TextRestarted Text Reasoning CommandStarted CommandOutput CommandFinished "
-    "FileChange ToolCall Plan PlanStep Usage Problem Done",
+    "FileChange ToolCallStarted ToolCallProgress ToolCall Plan PlanStep Usage Problem Done",
     "Notifications": "Notification UnknownNotification",
     "Approvals and questions": "ApprovalHandler ApprovalRequest ApprovalDecision UserInputHandler UserInputRequest",
     "Tools": "Tool ToolCallError",
     "Trying again": "retry_on_overload async_retry_on_overload is_retryable_error",
     "Errors": "CodexError TransportClosedError JsonRpcError CodexRpcError ParseError InvalidRequestError "
     "ConfigurationError MethodNotFoundError InvalidParamsError InternalRpcError ServerBusyError "
-    "RetryLimitExceededError TurnFailed TurnConflict MissingMetadata RequestTimeout EventsLost OutputError",
+    "RetryLimitExceededError TurnFailed TurnConflict MissingMetadata RequestTimeout EventsLost OutputError "
+    "ConfigurationWarning",
     "Logins": "ChatgptLoginHandle DeviceCodeLoginHandle AsyncChatgptLoginHandle AsyncDeviceCodeLoginHandle",
     "Who the server is": "InitializeResponse ServerInfo",
     "Low-level clients": "AppServerClient AsyncAppServerClient",
@@ -87,7 +88,7 @@ def render() -> str:
 def public_names() -> set[str]:
     """What the SDK is, without what is there under a second name."""
     small = {
-        name for name in types.__all__ if getattr(types, name).__module__ in (small_events.__name__, metadata.__name__)
+        name for name in types.__all__ if getattr(types, name).__module__ in (turn_events.__name__, lifecycle.__name__)
     }
     return {*client.__all__, *small, "Event"} - set(ALIASES)
 
@@ -108,7 +109,7 @@ def _entry(name: str) -> Iterator[str]:
         yield from _class(thing)
     elif inspect.isfunction(thing):
         yield _block(f"{'async ' if inspect.iscoroutinefunction(thing) else ''}def {name}", thing)
-        yield _told(inspect.getdoc(thing) or "")
+        yield _described(inspect.getdoc(thing) or "")
     else:
         yield f"```py\n{_alias(name)}\n```"
 
@@ -146,12 +147,12 @@ def _async_class(cls: type, twin: type) -> Iterator[str]:
     own, others = dict(_methods(cls)), dict(_methods(twin))
     plain = [name for name, method in own.items() if inspect.isfunction(method) and not _is_awaited(method)]
     generators = [name for name, method in own.items() if inspect.isasyncgenfunction(method)]
-    told = f"As [`{twin.__name__}`](#{twin.__name__.lower()}), with `await` before each call."
+    text = f"As [`{twin.__name__}`](#{twin.__name__.lower()}), with `await` before each call."
     if generators:
-        told += f" {_listed(generators)} {'is' if len(generators) == 1 else 'are'} read with `async for`."
+        text += f" {_listed(generators)} {'is' if len(generators) == 1 else 'are'} read with `async for`."
     if plain:
-        told += f" {_listed(plain)} {'is' if len(plain) == 1 else 'are'} not awaited."
-    yield told
+        text += f" {_listed(plain)} {'is' if len(plain) == 1 else 'are'} not awaited."
+    yield text
     differing = [name for name, method in own.items() if name not in others or _docs(method) != _docs(others[name])]
     for name in differing:
         yield from _method(name, own[name])
@@ -163,7 +164,7 @@ def class_docs(cls: type) -> str:
     return "" if own.startswith(f"{cls.__name__}(") else inspect.cleandoc(own)
 
 
-def _told(text: str) -> str:
+def _described(text: str) -> str:
     """A docstring as Markdown: the descriptions of the parameters are a list."""
     prose, parameters = read_docstring(text)
     return "\n\n".join(part for part in (prose, _list(parameters)) if part)
@@ -213,7 +214,7 @@ def _method(name: str, method: Any) -> Iterator[str]:
         kind = "async def" if _is_awaited(method) else "def"
         before = f"@classmethod\n{kind}" if isinstance(method, classmethod) else kind
         yield f"#### {name}\n\n{_block(f'{before} {name}', getattr(method, '__func__', method), bound=True)}"
-    yield _told(_docs(method))
+    yield _described(_docs(method))
 
 
 def _rpc(method: Any) -> str:
@@ -286,14 +287,14 @@ def _members(cls: type) -> list[str]:
     found = []
     for number, node in enumerate(body):
         below = body[number + 1] if number + 1 < len(body) else None
-        told = _text_of(below) or described.get(_target(node), "")
+        text = _text_of(below) or described.get(_target(node), "")
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             name, shown = node.target.id, f"{node.target.id}: {ast.unparse(node.annotation)}"
             is_tag = name == "kind" and node.value is not None
             if name.startswith("_") or is_tag or shown.endswith("ClassVar"):
                 continue
             default = "" if node.value is None else _default(node.value)
-            found.append(f"- `{shown}{default}`{f': {told}' if told else ''}")
+            found.append(f"- `{shown}{default}`{f': {text}' if text else ''}")
         elif issubclass(cls, Enum) and isinstance(node, ast.Assign):
             found.append(f"- `{cls.__name__}.{ast.unparse(node.targets[0])}`")
     return found
@@ -333,7 +334,7 @@ def _text_of(node: ast.stmt | None) -> str:
 
 def _alias(name: str) -> str:
     """A type alias as it is written."""
-    for module in ("approval_requests", "turn_input", "small_events"):
+    for module in ("server_requests", "turn_values", "turn_events"):
         for node in _source(f"treadle.client.{module}"):
             if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name and node.value is not None:
                 meant = ast.unparse(node.value)

@@ -27,7 +27,7 @@ ALL: Final[Rules] = (
     (r"\basync (?=def|for|with)", ""),
     (r"\bawait ", ""),
 )
-# Of `async_api` here and in `treadle.compat`. In this order: longer before shorter.
+# Of `async_api`. In this order: longer before shorter.
 API: Final[Rules] = (
     (r" *await self(\._codex)?\._ensure_initialized\(\)\n", ""),
     (r"AsyncThread\(self, ", "Thread(self._client, "),
@@ -72,6 +72,8 @@ JOBS: Final = (
             (r"when the caller is cancelled", "Ctrl-C"),
             (r"__a(enter|exit)__", r"__\1__"),
             (r"\basync_connection\b", "connection"),
+            (r"\bAwaitable\[(\w+)\]", r"\1"),
+            (r"\bAwaitable, ", ""),
             *ALL,
         ),
     ),
@@ -91,7 +93,7 @@ def main() -> int:
 
 def render(job: Job) -> str:
     docstring = f'"""{job.about}\n\nMade from {job.source} by scripts/make_sync.py: edit those.\n"""\n'
-    rules = ((r"(?s)\A\"\"\".*?\"\"\"\n", docstring), *job.rules)
+    rules = (*job.rules, (r"(?s)\A\"\"\".*?\"\"\"\n", docstring))  # last: the others change the names of modules
     return formatted(changed((FOLDER / job.source).read_text(), rules, job.source), FOLDER / job.target)
 
 

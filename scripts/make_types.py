@@ -7,29 +7,30 @@ python scripts/make_types.py --check    # say whether it is up to date
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import treadle
 from treadle.protocol import app
-from treadle.protocol.app.registry import NOTIFICATIONS
+from treadle.protocol.app.methods import NOTIFICATIONS
 
 PROTOCOL: Final = Path(app.__file__).parent
+WIDTH: Final = 120
 TARGET: Final = Path(treadle.__file__).parent / "types.py"
 PAYLOADS: Final = PROTOCOL / "payloads.py"
 # What is for reading and writing the protocol, not for talking about it.
-INSIDE: Final = ("base", "methods", "ours", "registry", "tolerant", "__init__", "handshake")
+INSIDE: Final = ("base", "methods", "ours", "tolerant", "__init__", "handshake")
 OTHERS: Final = {
-    "treadle.client.small_events": (
+    "treadle.client.turn_events": (
         "CommandFinished CommandOutput CommandStarted Done Event FileChange Plan PlanStep Problem Reasoning Text "
-        "TextDelta TextRestarted ToolCall Usage"
+        "TextDelta TextRestarted ToolCall ToolCallProgress ToolCallStarted Usage"
     ),
-    "treadle.client.metadata": "InitializeResponse ServerInfo",
+    "treadle.client.lifecycle": "InitializeResponse ServerInfo",
     "treadle.client.notification": "Notification UnknownNotification",
-    "treadle.client.options": "TurnOptions",
+    "treadle.client.params": "TurnOptions",
     "treadle.protocol.app.base": "JsonObject Unknown",
 }
 # Unions that the official SDK wraps in a class with a `root`: here they can be called with one.
@@ -41,6 +42,8 @@ Made by scripts/make_types.py. `Thread` and `Turn` here are what a server says o
 what you work with.
 """
 
+# fmt: off
+# isort: off
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
@@ -53,6 +56,8 @@ PAYLOADS_HEAD: Final = '''"""`NotificationPayload`: what the notifications of a 
 Made by scripts/make_types.py.
 """
 
+# fmt: off
+# isort: off
 from __future__ import annotations
 
 '''
@@ -70,34 +75,43 @@ def main() -> int:
 
 
 def render_payloads() -> str:
-    structs = sorted((struct.__module__, struct.__name__) for struct in NOTIFICATIONS.values())
-    imports = "\n".join(f"from {module} import {name}" for module, name in structs)
-    union = "NotificationPayload = (\n    " + "\n    | ".join(sorted({name for _, name in structs})) + "\n)"
-    return _tidied(f"{PAYLOADS_HEAD}{imports}\n\n{union}\n", PAYLOADS)
+    found: dict[str, list[str]] = defaultdict(list)
+    for struct in NOTIFICATIONS.values():
+        found[struct.__module__].append(struct.__name__)
+    names = sorted({name for names in found.values() for name in names})
+    union = _packed(names, "    | ", " | ").replace("    | ", "    ", 1)
+    return f"{PAYLOADS_HEAD}{_imports(found)}\n\nNotificationPayload = (\n{union}\n)\n"
 
 
 def render() -> str:
     found = {f"treadle.protocol.app.{path.stem}": _names(path) for path in _modules()}
     for module, names in OTHERS.items():
-        found[module] = sorted([*found.get(module, ()), *names.split()])
+        found[module] = [*found.get(module, ()), *names.split()]
     every = sorted([*(name for names in found.values() for name in names), "ThreadListCwdFilter"])
     assert len(set(every)) == len(every), [name for name in every if every.count(name) > 1]
-    imports = "\n".join(f"from {module} import {', '.join(names)}" for module, names in sorted(found.items()))
     roots = "\n".join(f'    {name} = _union("{name}", get_args({name}))' for name in ROOTS.split())
-    text = (
-        f"{HEAD}{imports}\nfrom treadle.protocol.app.base import union as _union\n\n"
+    listed = _packed([f'"{name}"' for name in every], "    ", ", ", end=",")
+    return (
+        f"{HEAD}{_imports(found)}\nfrom treadle.protocol.app.base import union as _union\n\n"
         "ThreadListCwdFilter = str | list[str]\n\n"
         f"if not TYPE_CHECKING:\n    # As in the official SDK: `SandboxPolicy(root=…)` is what it is given.\n{roots}\n"
-        f"\n__all__ = {every!r}\n"
+        f"\n__all__ = [\n{listed}\n]\n"
     )
-    return _tidied(text, TARGET)
 
 
-def _tidied(text: str, path: Path) -> str:
-    for arguments in (("check", "--fix", "--select", "I", "-q"), ("format", "-q")):
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(path), "-"]
-        text = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout
-    return text
+def _imports(found: Mapping[str, list[str]]) -> str:
+    return "\n".join(_packed(sorted(names), f"from {module} import ", ", ") for module, names in sorted(found.items()))
+
+
+def _packed(names: list[str], start: str, between: str, end: str = "") -> str:
+    """Lines with as many names as fit; each begins with `start` and ends with `end`."""
+    lines = [start + names[0]]
+    for name in names[1:]:
+        if len(lines[-1] + between + name + end) > WIDTH:
+            lines.append(start + name)
+        else:
+            lines[-1] += between + name
+    return "\n".join(line + end for line in lines)
 
 
 def _modules() -> list[Path]:

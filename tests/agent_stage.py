@@ -11,10 +11,7 @@ from typing import Any
 
 from host_stage import KEY, WAIT_S, HostStage, Way, pid_of
 from treadle.client import CodexConfig
-from treadle.host import HostAgent
-from treadle.host.app_server.runtime import AppServerRuntime
-from treadle.host.conversation_result import ConversationResult
-from treadle.host.runtime import ItemCompleted, ItemStarted, RuntimeEvent
+from treadle.host import AppServerRuntime, ConversationResult, HostAgent, ItemCompleted, ItemStarted, RuntimeEvent
 
 PROGRAM = """\
 import sys

@@ -7,10 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from treadle.transport import Address, Channel, memory_pair
-from treadle.transport.connect import connect
-from treadle.transport.listen import Listener, listen
-from treadle.transport.stdio import stdio_channel
+from treadle.transport import Address, Channel, Listener, connect, memory_pair, stdio_channel
+from treadle.transport.listen import listen
 
 DEADLINE_S = 60
 TRANSPORTS = ("memory", "websocket", "unix", "stdio")

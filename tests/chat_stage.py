@@ -8,23 +8,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from treadle.cli.chat.chat_session import Answer, ChatSession, ThreadOptions
-from treadle.cli.chat.mentions import Message
+from treadle.cli import ChatMessage, ChatSession, ThreadOptions, UserAnswer
 from treadle.client import CodexConfig
-from treadle.protocol.app.approvals import CommandExecutionRequestApprovalResponse
+from treadle.protocol.app import CommandExecutionRequestApprovalResponse
 from treadle.testing import AppServerHarness
 
 WAIT_S = 30.0
 ESCALATED = {"cmd": "touch made", "sandbox_permissions": "require_escalated", "justification": "because"}
 
 
-class Told:
+class RecordingView:
     """A view that remembers, and can be waited for."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[str, Any]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.answer: Callable[[], Answer] = lambda: Answer(CommandExecutionRequestApprovalResponse(decision="decline"))
+        self.answer: Callable[[], UserAnswer] = lambda: UserAnswer(
+            CommandExecutionRequestApprovalResponse(decision="decline")
+        )
         self.forever = False
         self.withdrawn = 0
         self._changed = asyncio.Event()
@@ -44,7 +45,7 @@ class Told:
     def lost(self, why: str) -> None:
         self._add("lost", why)
 
-    async def ask(self, method: str, params: dict[str, Any]) -> Answer:
+    async def ask(self, method: str, params: dict[str, Any]) -> UserAnswer:
         self.asked.append((method, params))
         self._add("asked", method)
         if self.forever:
@@ -71,14 +72,14 @@ class Told:
 
 
 class Stage:
-    def __init__(self, harness: AppServerHarness, session: ChatSession, told: Told) -> None:
+    def __init__(self, harness: AppServerHarness, session: ChatSession, told: RecordingView) -> None:
         self.model = harness.model
         self.harness = harness
         self.session = session
         self.told = told
 
     def say(self, text: str) -> None:
-        self.session.want(lambda: self.session.send(Message(text)))
+        self.session.want(lambda: self.session.send(ChatMessage(text)))
 
     async def done(self, count: int = 1) -> Any:
         return (await self.told.wait_for("turn/completed", count)).turn
@@ -87,7 +88,7 @@ class Stage:
 @asynccontextmanager
 async def session_on(harness: AppServerHarness, config: CodexConfig | None = None) -> AsyncIterator[Stage]:
     """On a server in this process, or on that of the config."""
-    told = Told()
+    told = RecordingView()
     session = ChatSession(config or harness.codex_config(), told, ThreadOptions(cwd=str(harness.workspace)))
     try:
         await session.connect()

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from treadle.llm.chat import Translator
-from treadle.llm.model import ModelError, ModelEvent, ModelRequest
-from treadle.llm.sse import BodyReader
+from treadle.http import BodyReader
+from treadle.llm import ChatTranslator, ModelError, ModelEvent, ModelRequest
 
 Json = dict[str, Any]
 REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}])
@@ -64,7 +63,7 @@ def attempt(*pieces: bytes, request: ModelRequest = REQUEST) -> tuple[list[Model
 
 
 def reading(*pieces: bytes, request: ModelRequest = REQUEST) -> Iterator[ModelEvent]:
-    reader, translator = BodyReader(), Translator(request)
+    reader, translator = BodyReader(), ChatTranslator(request)
     for piece in pieces:
         for event in reader.receive(piece):
             yield from translator.receive(event)

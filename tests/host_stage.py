@@ -16,9 +16,18 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.client import CodexConfig
-from treadle.host.app_server.runtime import AppServerRuntime
-from treadle.host.ask import Ask, Choice
-from treadle.host.runtime import Delta, ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded, UsageReported
+from treadle.host import (
+    AppServerRuntime,
+    Ask,
+    Choice,
+    Delta,
+    ItemCompleted,
+    Opened,
+    Opening,
+    RuntimeEvent,
+    TurnEnded,
+    UsageReported,
+)
 from treadle.testing import MockModel
 
 Way: TypeAlias = Literal["child", "in process"] | Path

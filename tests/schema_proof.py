@@ -44,6 +44,8 @@ OUR_RESULTS: Final[Mapping[str, Mapping[str, str]]] = {
         "openItems": "items",
     },
     "thread/messages/search": {"data": "hits"},
+    "mcpServer/prompt/list": {"data": "prompts", "nextCursor": "string|null"},
+    "mcpServer/prompt/get": {"description": "string|null", "input": "inputs"},
     "thread/rollback": {"thread": "Thread"},  # of an older server
     "thread/settings/update": {},  # experimental
     "collaborationMode/list": {"data": "modes"},  # experimental
@@ -55,9 +57,12 @@ OUR_RESULT_MEMBERS: Final = {"thread/resume": {"seq": "integer"}}
 RESULT_NAMES: Final = {
     "config/value/write": "ConfigWriteResponse",
     "config/batchWrite": "ConfigWriteResponse",
+    "config/mcpServer/reload": "McpServerRefreshResponse",  # it has no params
     "configRequirements/read": "ConfigRequirementsReadResponse",
     "account/rateLimits/read": "GetAccountRateLimitsResponse",
 }
+# Methods that pass on the error of another server as it is.
+OTHERS_ERRORS: Final = ("mcpServer/tool/call", "mcpServer/resource/read")
 
 # --- the schema -------------------------------------------------------------------------------------------------------
 
@@ -231,7 +236,8 @@ def _refused(message: Json, method: str | None) -> list[str]:
     right = right and {"code", "message"} <= set(error) <= {"code", "message", "data"}
     if not right or not isinstance(error["message"], str) or not error["message"]:
         return [f"error of {method}: {json.dumps(message)[:300]} has no known shape"]
-    return [] if error["code"] in ERROR_CODES else [f"error of {method}: unknown code {error['code']}"]
+    known = error["code"] in ERROR_CODES or method in OTHERS_ERRORS
+    return [] if known else [f"error of {method}: unknown code {error['code']}"]
 
 
 def _result(method: str, result: object) -> list[str]:
@@ -260,6 +266,8 @@ _EACH: Final[Mapping[str, Callable[[Any], list[str]]]] = {
     "items": lambda each: _defined("ThreadItem", each, "item "),
     "modes": lambda each: _defined("CollaborationModeMask", each, "mode "),
     "hits": lambda each: _exactly(each, {"threadId", "itemId", "snippet"}),
+    "prompts": lambda each: _exactly(each, {"server", "name", "title", "description", "arguments"}),
+    "inputs": lambda each: _defined("UserInput", each, "input "),
     "files": lambda each: [] if isinstance(each, dict) and isinstance(each.get("path"), str) else ["no file"],
 }
 
@@ -272,7 +280,7 @@ def _member(where: str, value: object, kind: str) -> list[str]:
     if kind in definitions():
         return _defined(kind, value, f"{where} ")
     if kind not in _EACH:
-        return _violations({"type": kind}, value, where)
+        return _violations({"type": kind.split("|")}, value, where)
     if not isinstance(value, list):
         return [f"{where}: no list"]
     return [f"{where}[{index}]: {text}" for index, each in enumerate(value) for text in _EACH[kind](each)]
@@ -300,10 +308,7 @@ def judged(proof: SchemaProof = THE_PROOF) -> Iterator[None]:
 
 def listen_in(proof: SchemaProof = THE_PROOF, put: Callable[[type, str, Any], None] = setattr) -> None:
     """Hook the ways out of every app-server in this process. `put` sets an attribute of a class."""
-    from treadle.protocol.app.base import encode
-    from treadle.server.channel_client import ChannelClient
-    from treadle.server.client_base import Client
-    from treadle.server.local_client import LocalClient
+    from treadle.server import Client
 
     methods: WeakKeyDictionary[Client, dict[Any, deque[str]]] = WeakKeyDictionary()
 
@@ -324,24 +329,6 @@ def listen_in(proof: SchemaProof = THE_PROOF, put: Callable[[type, str, Any], No
     def begun(client: Client, call: Any, route: Any) -> None:
         methods.setdefault(client, defaultdict(deque))[call.request_id].append(route.method)
 
-    def failed(client: Client, request_id: Any, error: Any) -> None:
-        body = {"code": error.code, "message": error.message}
-        check(client, json.dumps({"id": request_id, "error": body}).encode())
-
     before(Client, "_begin", begun)
-    before(ChannelClient, "_send", check)
-    before(ChannelClient, "send_event", lambda client, event: check(client, event.frame))
-    before(LocalClient, "send_event", lambda client, event: check(client, event.frame))
-    before(LocalClient, "send_request", lambda client, ask: check(client, _ask_frame(ask, encode(ask.params))))
-    before(
-        LocalClient, "send_reply", lambda client, number, result: check(client, _reply_frame(number, encode(result)))
-    )
-    before(LocalClient, "send_failure", failed)
-
-
-def _ask_frame(ask: Any, params: bytes) -> bytes:
-    return b'{"method":%b,"id":%d,"params":%b}' % (json.dumps(ask.method).encode(), ask.id, params)
-
-
-def _reply_frame(request_id: int, result: bytes) -> bytes:
-    return b'{"id":%d,"result":%b}' % (request_id, result)
+    before(Client, "_send", check)
+    before(Client, "send_event", lambda client, event: check(client, event.frame))

@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.runtime import Notice, Opening, RuntimeEvent, TurnEnded
-from treadle.host.session import Session
-from treadle.host.timeouts import Timeouts
-from treadle.host.turn_result import TurnResult
+from treadle.host import Fault, Notice, Opening, RuntimeEvent, RuntimeFault, Session, Timeouts, TurnEnded, TurnResult
 from treadle.testing import ManualClock, ScriptedRuntime
 
 BUSY = Fault(kind="overloaded", message="Too much to do.", retryable=True)

@@ -7,48 +7,42 @@ from datetime import UTC
 
 from msgspec import Raw, structs
 
-from treadle.cli.threads.facts import ThreadFacts
-from treadle.cli.threads.page import Heading, Page
-from treadle.protocol.app.actions import (
+from treadle.cli import Heading, Page, ThreadExtras
+from treadle.protocol.app import (
     AddPatchChangeKind,
-    DeletePatchChangeKind,
-    FileUpdateChange,
-    UnknownCommandAction,
-    UpdatePatchChangeKind,
-)
-from treadle.protocol.app.base import encode
-from treadle.protocol.app.inputs import LocalImageUserInput, TextUserInput
-from treadle.protocol.app.items import (
     AgentMessageThreadItem,
     CommandExecutionThreadItem,
     ContextCompactionThreadItem,
+    DeletePatchChangeKind,
     DynamicToolCallThreadItem,
     FileChangeThreadItem,
+    FileUpdateChange,
+    GitInfo,
     ImageViewThreadItem,
+    LocalImageUserInput,
     McpToolCallError,
     McpToolCallThreadItem,
+    NotLoadedThreadStatus,
     PlanThreadItem,
     ReasoningThreadItem,
+    TextUserInput,
+    Thread,
     ThreadItem,
-    UnknownItem,
-    UserMessageThreadItem,
-    WebSearchThreadItem,
-)
-from treadle.protocol.app.thread_notifications import (
+    ThreadTokenUsage,
     ThreadTokenUsageUpdatedNotification,
+    TokenUsageBreakdown,
+    Turn,
+    TurnError,
     TurnPlanStep,
     TurnPlanUpdatedNotification,
-)
-from treadle.protocol.app.threads import (
-    GitInfo,
-    NotLoadedThreadStatus,
-    Thread,
-    ThreadTokenUsage,
-    TokenUsageBreakdown,
+    UnknownCommandAction,
+    UnknownItem,
+    UpdatePatchChangeKind,
     UsageCost,
+    UserMessageThreadItem,
+    WebSearchThreadItem,
+    encode,
 )
-from treadle.protocol.app.turn_errors import TurnError
-from treadle.protocol.app.turns import Turn
 
 THREAD_ID = "0199a6b2-7c31-7f52-9d0e-5b8f4a2c1d3e"
 BEGUN = 1_771_500_000
@@ -164,7 +158,7 @@ def _breakdown(used: Iterable[int]) -> TokenUsageBreakdown:
 
 
 def heading(whole: Thread) -> Heading:
-    facts = ThreadFacts()
+    facts = ThreadExtras()
     facts.take(frames(whole.turns))
     bare = tuple(structs.replace(one, items=()) for one in whole.turns)
     return Heading(structs.replace(whole, turns=()), bare, facts, UTC)

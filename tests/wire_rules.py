@@ -15,7 +15,7 @@ from typing import Any, Final
 from treadle.testing import RecordedRequest
 
 NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-OURS: Final = ("treadle_origin", "treadle-sealed")  # what never leaves the house
+OURS: Final = ("treadle_origin", "treadle-sealed")  # what is never sent to a provider
 MAX_CALL_ID: Final = {"responses": 64, "chat": 40}
 PREFIXES: Final = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_", "custom_tool_call": "ctc_"}
 OUTPUT_OF: Final = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}

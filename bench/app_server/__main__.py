@@ -12,7 +12,7 @@ from typing import Final
 from bench import machine, page, report
 from bench.app_server import growth, programs, tables
 from bench.app_server.growth import Pair
-from bench.app_server.measures import FULL, MEASURES, QUICK, Measure, Scale
+from bench.app_server.measures import FULL, MEASURES, QUICK, Scale
 from bench.app_server.mock import requests_per_second, running_mock
 from bench.servers import BenchError, Server
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     scale = QUICK if options.quick else FULL
     chosen = options.only or NAMES
-    taking_part = _servers(without_real=options.without_real)
+    taking_part = servers_of(without_real=options.without_real)
     facts = dict(machine.facts(taking_part))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.page:
             page.write_part(name, facts if name == "app-server" else {}, text)
     if options.json:
-        shown = tables.lines(samples)
+        shown = list(report.lines(MEASURES, samples))
         options.json.write_text(tables.whole_json(facts, samples, shown, [*threads, *history]), encoding="utf-8")
     return 0
 
@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.app_server",
         description="Measure our app-server and the real one side by side. The real one is installed when missing.",
     )
-    parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 5, quick 2)")
+    parser.add_argument(
+        "--rounds", type=page.positive, metavar="N", help="how often it is measured (default 5, quick 2)"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     parser.add_argument(
@@ -73,13 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def _servers(*, without_real: bool) -> list[Server]:
+def servers_of(*, without_real: bool) -> list[Server]:
     if without_real:
         return [programs.ours()]
     from scripts.install_peers import InstallFailed, RegistryUnreachable
@@ -103,20 +99,15 @@ def _rounds(
         order = taking_part if number % 2 == 0 else tuple(reversed(taking_part))
         for measure in measures:
             print(f"round {number + 1} of {rounds}: {measure.name}", file=sys.stderr, flush=True)
-            for server in _measured(measure, order):
-                _measure(samples, measure, server, scale, model_url)
+            measured: Sequence[Server] = order
+            if measure.counts_rows:
+                measured = (programs.counted(),)
+            elif measure.name in _OF_CLIENT:
+                measured = (*order, programs.null())
+            for server in measured:
+                with programs.home_for(model_url, measure.deltas) as home, programs.running(server, home) as up:
+                    samples.add(measure, server.name, measure.run(up, scale))
     return samples
-
-
-def _measured(measure: Measure, order: Sequence[Server]) -> Sequence[Server]:
-    if measure.counts_rows:
-        return (programs.counted(),)
-    return (*order, programs.null()) if measure.name in _OF_CLIENT else order
-
-
-def _measure(samples: report.Samples, measure: Measure, server: Server, scale: Scale, model_url: str) -> None:
-    with programs.home_for(model_url, measure.deltas) as home, programs.running(server, home) as up:
-        tables.add(samples, measure, server.name, measure.run(up, scale))
 
 
 def _histories(taking_part: Sequence[Server], model_url: str, scale: Scale) -> list[Pair]:
@@ -130,7 +121,7 @@ def _histories(taking_part: Sequence[Server], model_url: str, scale: Scale) -> l
 def _shown(samples: report.Samples, threads: Sequence[Pair], history: Sequence[Pair], scale: Scale) -> dict[str, str]:
     """What was measured, by the name of its part on the page."""
     parts = {}
-    if shown := tables.lines(samples):
+    if shown := list(report.lines(MEASURES, samples)):
         rounds = max(len(values) for values in samples.values.values())
         parts["app-server"] = "\n\n".join(
             [report.explained(rounds), report.table(shown), _OF_CLIENT_ALONE, tables.client_table(samples)]

@@ -94,14 +94,14 @@ def _start(running: Running, scale: Scale) -> Values:
 
 def _thread_start(running: Running, scale: Scale) -> Values:
     running.client.start_threads(_WARM_UP, at_once=1)
-    return {"thread-start": _median_ms(lambda: running.client.start_threads(1), scale.starts)}
+    return {"thread-start": median_ms(lambda: running.client.start_threads(1), scale.starts)}
 
 
 def _turn(running: Running, scale: Scale) -> Values:
     (thread,) = running.client.start_threads(1)
     for _ in range(_WARM_UP):
         running.client.turn(thread)
-    return {"turn": _median_ms(lambda: running.client.turn(thread), scale.turns)}
+    return {"turn": median_ms(lambda: running.client.turn(thread), scale.turns)}
 
 
 def _rows(running: Running, scale: Scale) -> Values:
@@ -148,7 +148,7 @@ def _per_thread(running: Running, scale: Scale) -> Values:
     }
 
 
-def _median_ms(step: Callable[[], object], times: int) -> float:
+def median_ms(step: Callable[[], object], times: int) -> float:
     taken: list[float] = []
     for _ in range(times):
         began = time.perf_counter()

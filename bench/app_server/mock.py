@@ -1,7 +1,8 @@
 """A model that answers at once, as a process of its own: it shares no interpreter with the client.
 
-The path of the request says how many deltas the answer has: `POST /d20/responses`. Everything but two ids is made
-before, and one write sends it. Started by `running_mock`; it prints its address and ends when its input does.
+The path of the request says how many deltas the answer has: `POST /d20/responses`. With a c (`/c20/responses`) it calls
+a tool of an MCP server first, in each turn. Everything but two ids is made before, and one write sends it. Started by
+`running_mock`; it prints its address and ends when its input does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from itertools import count
 from typing import Final
 
 DELTA: Final = "word "
+CALLED: Final = "one"  # the MCP server, which has a tool `echo`
 _ID: Final = b"00000000"
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"content-length:"
@@ -33,17 +35,32 @@ def _parts(deltas: int) -> tuple[bytes, ...]:
     number = _ID.decode()
     item = message_item(f"msg_{number}", DELTA * deltas, None)
     events = stream(f"resp_{number}", list(message_events(item, [DELTA] * deltas)), [item], None)
-    body = b"".join(map(frame, events))
+    return _cut(b"".join(map(frame, events)))
+
+
+@cache
+def _call() -> tuple[bytes, ...]:
+    from treadle.testing.replies import frame, item_events, stream
+
+    number = _ID.decode()
+    name = {"namespace": f"mcp__{CALLED}", "name": "echo", "arguments": '{"text":"hello"}'}
+    item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", **name}
+    return _cut(b"".join(map(frame, stream(f"resp_{number}", list(item_events(item, 0)), [item], None))))
+
+
+def _cut(body: bytes) -> tuple[bytes, ...]:
     head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
     return tuple((head.encode() + body).split(_ID))
 
 
-def answer(path: bytes) -> bytes:
+def answer(path: bytes, request: bytes | bytearray = b"") -> bytes:
     """The whole HTTP answer. Ids differ between answers, as they do in the world."""
     folder, _, name = path.rpartition(b"/")
     if name != b"responses":
         return _NOT_HERE
-    return (b"%08d" % next(_numbers)).join(_parts(int(folder.rpartition(b"/d")[2])))
+    kind = folder[folder.rfind(b"/") + 1 :]
+    calls = kind.startswith(b"c") and request.rfind(b'"function_call_output"') < request.rfind(b'"role":"user"')
+    return (b"%08d" % next(_numbers)).join(_call() if calls else _parts(int(kind[1:])))
 
 
 class _Connection(asyncio.Protocol):
@@ -60,8 +77,9 @@ class _Connection(asyncio.Protocol):
         self._held += data
         while (size := request_size(self._held)) is not None and len(self._held) >= size:
             path = bytes(self._held[: self._held.index(b"\r\n")]).split(b" ")[1]
+            request = self._held[:size]
             del self._held[:size]
-            self._transport.write(answer(path))
+            self._transport.write(answer(path, request))
 
 
 def request_size(data: bytes | bytearray) -> int | None:

@@ -1,4 +1,4 @@
-"""What is told: the table of ratios (as `bench.report` makes it), what does not grow, and what the client costs."""
+"""The report: the table of ratios (as `bench.report` makes it), what does not grow, and what the client costs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,10 @@ from dataclasses import asdict
 from typing import Final
 
 from bench.app_server.growth import Pair
-from bench.app_server.measures import MEASURES, Measure, Values
-from bench.report import OURS, REAL, Line, Samples, Summary, as_json
+from bench.app_server.measures import MEASURES
+from bench.report import Line, Samples, Summary, as_json
 
 NULL: Final = "null"
-
-
-def add(samples: Samples, measure: Measure, server: str, values: Values) -> None:
-    for row in measure.rows:
-        samples.values.setdefault((measure.name, row.key, server), []).append(values[row.key])
-
-
-def lines(samples: Samples) -> list[Line]:
-    """Rows that were measured on ours; a ratio belongs to a round."""
-    found = []
-    for measure in MEASURES:
-        for row in measure.rows:
-            ours, real = (samples.get(measure.name, row.key, server) for server in (OURS, REAL))
-            if ours:
-                ratios = tuple(one / other for one, other in zip(ours, real, strict=True)) if real else ()
-                found.append(Line(measure.name, row, Summary.of(ours), Summary.of(real) if real else None, ratios))
-    return found
 
 
 def client_table(samples: Samples) -> str:

@@ -1,4 +1,4 @@
-"""`SoakModel`: answers every turn as its message says, strikes when its moment has come, and looks at what it is told.
+"""`SoakModel`: answers every turn as its message says, strikes when its moment has come, and checks what it is asked.
 
 A message of the user is `[turn 17 slow]`, its answer `[answer 17]`. What a request says of the turns before is compared
 with what was said, so that a runtime that forgets, or tells something twice, is found out.
@@ -20,7 +20,7 @@ SLOW_PIECES: Final = 12
 SLOW_S: Final = 0.03
 HOURS_S: Final = 7200
 LOOK_BACK: Final = 4
-"""How many turns before must be in a request. A new thread is told the end of the conversation only."""
+"""How many turns before must be in a request. A new thread gets the end of the conversation only."""
 _SAID: Final = re.compile(r"\[turn (\d+) ([\w-]+)\]")
 _STEERED: Final = re.compile(r"\[steer (\d+)\]")
 
@@ -82,7 +82,7 @@ class SoakModel(MockModel):
         text += str(request.json.get("instructions", ""))
         for words in [*self.expected[-2 * LOOK_BACK :], said(number, kind)]:
             if (times := text.count(words)) != 1:
-                self.problems.append(f"turn {number} ({kind}): the model was told {words} {times} times")
+                self.problems.append(f"turn {number} ({kind}): the model got {words} {times} times")
 
     def _review(self, request: RecordedRequest) -> Reply | str:
         if str(request.input[-1].get("type")).endswith("_output"):

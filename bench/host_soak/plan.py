@@ -39,7 +39,7 @@ KINDS: Final = (
     Kind("kill-after-tool", 3, _DEAD, "tool ended", needs_process=True),
     Kind("kill-between", 3, (COMPLETED, *_DEAD), "before", needs_process=True),
     Kind("stop", 2, ("deadline", "stuck"), "asked", needs_process=True),
-    # Whether the end of the tool was told before the process was stopped, is chance: quiet after a tool, or a deadline.
+    # Whether the tool's end was reported before the process was stopped is chance: quiet after a tool, or a deadline.
     Kind("stop-after-tool", 2, ("stuck", "deadline"), "tool ended", needs_process=True),
     Kind("stop-for-a-moment", 3, moment="asked", needs_process=True),
     # The provider: for ever, and once.
@@ -51,7 +51,7 @@ KINDS: Final = (
     # Without a word from the provider its pauses grow to more than the soak waits for a sign of life.
     Kind("429", 2, ("rate_limited", "deadline")),
     Kind("429-once", 3),
-    # The real codex waits for as long as it is told to: the host ends that.
+    # The real codex waits for as long as it is asked to: the host ends that.
     Kind("429-for-hours", 2, ("rate_limited", "deadline")),
     Kind("500", 2, ("overloaded",)),
     Kind("500-once", 3),

@@ -29,16 +29,12 @@ def table(tally: Tally, seconds: float) -> str:
 def ends(tally: Tally) -> str:
     """By kind of turn: how many there were, how they ended, and how long they took."""
     names = Counter(name for name, _ in tally.ends.elements())
-    rows = [
-        (name, str(count), _ends_of(name, tally), f"{max(tally.seconds[name]):.1f}")
-        for name, count in sorted(names.items(), key=lambda each: (-each[1], each[0]))
-    ]
+    rows = []
+    for name, count in sorted(names.items(), key=lambda each: (-each[1], each[0])):
+        ends = sorted((end, number) for (kind, end), number in tally.ends.items() if kind == name)
+        ended = ", ".join(f"{number} {end}" for end, number in ends)
+        rows.append((name, str(count), ended, f"{max(tally.seconds[name]):.1f}"))
     return markdown(("turn", "number", "ended", "longest, s"), rows)
-
-
-def _ends_of(name: str, tally: Tally) -> str:
-    found = {end: count for (kind, end), count in tally.ends.items() if kind == name}
-    return ", ".join(f"{count} {end}" for end, count in sorted(found.items()))
 
 
 def series(tally: Tally) -> str:

@@ -21,7 +21,7 @@ from bench.host_soak.stage import SESSION_ID, Stage, staged
 from bench.soak.meter import Meter, Sample
 from treadle.execution.bounded_reads import READER
 from treadle.host import HostAgent
-from treadle.host.conversation_result import ConversationResult
+from treadle.host.agent import ConversationResult
 from treadle.host.runtime import Delta, RuntimeEvent
 
 EVERY: Final = 25
@@ -221,7 +221,7 @@ def _command_of(pid: int) -> bytes:
         return b""
 
 
-def soak(program: Program, kinds: Iterable[Kind], told: Callable[[Tally], None] = lambda _: None) -> Tally:
+def soak(program: Program, kinds: Iterable[Kind], report: Callable[[Tally], None] = lambda _: None) -> Tally:
     """All the turns, and the end."""
     tally = Tally()
     before = _held()
@@ -237,7 +237,7 @@ def soak(program: Program, kinds: Iterable[Kind], told: Callable[[Tally], None] 
         try:
             for kind in kinds:
                 soaking.run(kind)
-                told(tally)
+                report(tally)
         finally:
             soaking.end()
     tally.left = _left(before)
@@ -254,7 +254,7 @@ def _held() -> dict[str, int]:
 
 
 def _left(before: dict[str, int]) -> dict[str, int]:
-    """What there is more than before; a thread that was told to end has a moment for it."""
+    """What there is more than before; a thread that is ending has a moment for it."""
     until = time.monotonic() + END_S
     while True:
         left = {name: count - before[name] for name, count in _held().items()}

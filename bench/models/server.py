@@ -37,14 +37,11 @@ class Player(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._data += data
         head, end, body = bytes(self._data).partition(b"\r\n\r\n")
-        if end and len(body) >= _length(head):
+        headers = (line.lower().partition(b":") for line in head.split(b"\r\n")[1:])
+        length = next((int(value) for name, _, value in headers if name == b"content-length"), 0)
+        if end and len(body) >= length:
             self._data.clear()
             self._transport.write(self._ready[head.split()[1].decode()])
-
-
-def _length(head: bytes) -> int:
-    lines = (line.lower().partition(b":") for line in head.split(b"\r\n")[1:])
-    return next((int(value) for name, _, value in lines if name == b"content-length"), 0)
 
 
 async def serve(sizes: Sequence[str]) -> None:

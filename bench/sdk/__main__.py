@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench sdk",
         description="Measure our SDK and the official one side by side. The official one is installed when missing.",
     )
-    parser.add_argument("--rounds", type=_positive, metavar="N", help="how often each is measured (default 7, quick 2)")
+    parser.add_argument(
+        "--rounds", type=page.positive, metavar="N", help="how often it is measured (default 7, quick 2)"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller amounts, fewer rounds: to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to FILE")
     parser.add_argument(
@@ -65,12 +67,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--without-real", action="store_true", help="only ours: no installation, no ratios")
     page.add_option(parser)
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
 
 
 def _sdks(*, without_real: bool) -> list[Sdk]:

@@ -62,15 +62,15 @@ def play(sdk: Sdk, name: str, **options: Any) -> Mapping[str, float]:
             text=True,
         )
         try:
-            told, said = child.communicate(timeout=PLAY_SECONDS)
+            output, errors = child.communicate(timeout=PLAY_SECONDS)
         except subprocess.TimeoutExpired:
             raise BenchError(f"{sdk.version}: {name} took over {PLAY_SECONDS:g} s") from None
         finally:
             family.kill(family.members(child.pid))
             child.wait()
     if child.returncode != 0:
-        raise BenchError(f"{sdk.version}: {name} could not be measured: {said[-3000:].strip()}")
-    values: dict[str, float] = json.loads(told)
+        raise BenchError(f"{sdk.version}: {name} could not be measured: {errors[-3000:].strip()}")
+    values: dict[str, float] = json.loads(output)
     return values
 
 

@@ -1,6 +1,6 @@
 """What is done with an SDK in its own interpreter. Written once: ours has the names of the official one.
 
-A play checks what it was told after the clock has stopped: a lost, doubled or swapped event is an error, not a result.
+A play checks what it received after the clock has stopped: a lost, doubled or swapped event is an error, not a result.
 What an SDK may import itself is imported where it is used: else one play would hide a part of another's start.
 """
 
@@ -30,7 +30,7 @@ class PlayFailed(Exception):
 
 
 class Heard:
-    """What a stream has told."""
+    """What a stream has sent."""
 
     __slots__ = ("others", "texts")
 
@@ -208,7 +208,7 @@ def many_async(module: str, turns: int, deltas: int) -> Values:
 
 
 def many(module: str, turns: int, deltas: int) -> Values:
-    """One thread starts all of them, then reads one after another: what the others are told has to be kept."""
+    """One thread starts all of them, then reads one after another: what the others are sent has to be stored."""
     sdk = import_module(module)
     with sdk.Codex(_flooded_by(sdk, f"1x{_WARM_UP}", f"{turns}x{deltas}")) as codex:
         read(codex.thread_start().turn("x").stream()).check(_WARM_UP)

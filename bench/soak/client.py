@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from bench.servers import BenchError
 from bench.soak.follower import Follower, Message, read_message, read_params
 from treadle.transport import Address, Channel
-from treadle.transport.connect import connect
+from treadle.transport.sockets import connect
 
 # No single step takes this long on a machine that can be measured at all.
 STEP_S: Final = 120.0

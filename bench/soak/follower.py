@@ -1,6 +1,6 @@
 """`Follower`: one thread as a client hears it. It counts what is missing, what comes twice and texts that are torn.
 
-No I/O: frames in, counts out. While it is held, live events wait until what was missed has been told.
+No I/O: frames in, counts out. While it is held, live events wait until what was missed has been sent.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Follower:
             self._held.append((message, params))
 
     def _take(self, message: Message, params: Params, *, live: bool = True) -> None:
-        """Deltas are not told again: of what was missed, texts cannot be checked."""
+        """Deltas are not sent again: of what was missed, texts cannot be checked."""
         if params.item_id and params.delta:
             if params.item_id in self._texts:
                 self._texts[params.item_id].append(params.delta)

@@ -58,7 +58,7 @@ def running(home: Path) -> Iterator[tuple[str, int]]:
         try:
             child.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            print("bench: the server did not end when it was told to; it is killed", file=sys.stderr)
+            print("bench: the server did not end in time; it is killed", file=sys.stderr)
         finally:
             family.kill(everyone)
             child.wait()

@@ -1,4 +1,4 @@
-"""`Worker`: turn after turn in one thread, of a mixed kind, until it is told to stop."""
+"""`Worker`: turn after turn in one thread, of a mixed kind, until it is stopped."""
 
 from __future__ import annotations
 

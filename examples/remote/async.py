@@ -32,6 +32,7 @@ if __name__ == "__main__":
     # The server's side. Yours is started once: treadle app-server --listen ws://0.0.0.0:4500 --token-file token
     with TemporaryDirectory() as folder:
         token = Path(folder, "token")
+        token.touch(mode=0o600)  # a token that others can read is refused
         token.write_text(token_hex(32))
         listen = ["app-server", "--listen", "ws://127.0.0.1:0", "--token-file", str(token)]
         command = [sys.executable, "-m", "treadle", *listen]

@@ -1,7 +1,7 @@
-"""What a caller passes, checked at once: an argument that cannot be used is an error that says what to type.
+"""Checks of arguments: one that cannot be used is an error that says what to type.
 
-Each function takes the name of the parameter and its value, and gives the value as it is used from then on. None never
-comes here: it is what a parameter is when nobody passed it. Which parameter is which kind is said by those who call.
+Each function takes the name of the parameter and its value, and gives the value as it is used from then on. None is
+never passed: it is what a parameter is when nobody passed it. The caller knows which kind a parameter is.
 """
 
 from __future__ import annotations
@@ -9,15 +9,42 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from treadle.errors import ArgumentTypeError, ArgumentValueError
+
+LONGEST_S: Final = 1e9
+"""Thirty years: what is longer counts as no limit. The clocks of threads and of asyncio end somewhere beyond it."""
 
 
 def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise wrong_type(name, "a str", value)
+    problem = text_problem(value)
+    if problem is not None:
+        raise ArgumentValueError(name, f"{name} {problem}: leave it out")
     return value
+
+
+def text_problem(value: str) -> str | None:
+    """Why a string can be neither sent nor stored; None when it can."""
+    if "\0" in value:
+        return f"has a NUL character at {value.index(chr(0))}"
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        return f"has half a character (a lone surrogate) at {error.start}"
+    return None
+
+
+def option_value(name: str, value: object) -> str:
+    """A string that follows an option on another program's command line, and cannot be taken for one itself."""
+    found = text(name, value)
+    if not found or found.startswith("-"):
+        problem = "is empty" if not found else "would be taken for an option"
+        raise ArgumentValueError(name, f"{name} cannot be {found!r}: it {problem}; leave {name} out for the default")
+    return found
 
 
 def flag(name: str, value: object) -> bool:
@@ -35,18 +62,25 @@ def count(name: str, value: object) -> int:
 
 
 def seconds(name: str, value: object) -> float:
-    """A time limit."""
+    """A time limit; `math.inf` is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        hint = f": pass {name}={value}" if _is_number(value) else ""
+        hint = ""
+        with suppress(ValueError):  # a number in quotes
+            hint = f": pass {name}={value}" if isinstance(value, str) and math.isfinite(float(value)) else ""
         raise wrong_type(name, "a number of seconds", value, hint)
-    if math.isnan(value) or value < 0:
+    if not value >= 0:  # nor is NaN
         raise ArgumentValueError(name, f"{name} must be a number of seconds from 0 on, not {value}")
-    return value
+    return value if value <= LONGEST_S else math.inf
 
 
 def limit(timeout: object) -> float | None:
     """The parameter `timeout`, which every call may have."""
     return None if timeout is None else seconds("timeout", timeout)
+
+
+def wait_of(limit: float | None) -> float | None:
+    """A time limit for a wait of threads, where only None is no limit."""
+    return None if limit == math.inf else limit
 
 
 def mapping(name: str, value: object) -> Mapping[str, Any]:
@@ -122,13 +156,6 @@ def _listed(name: str, of: str, value: object) -> list[Any]:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise wrong_type(name, f"a list of {of}", value, f": pass {name}=[…]" if isinstance(value, str) else "")
     return list(value)
-
-
-def _is_number(value: object) -> bool:
-    try:
-        return isinstance(value, str) and math.isfinite(float(value))
-    except ValueError:
-        return False
 
 
 def _shown(value: object) -> str:

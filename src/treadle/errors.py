@@ -114,7 +114,7 @@ class SandboxRefused(ExecError):
 
 
 class ExecTimeout(ExecError, TimeoutError):
-    """A command did not end in time and was told to; `output` is what it had written. Or a server did not answer."""
+    """A command did not end in time and was stopped; `output` is what it had written. Or a server did not answer."""
 
     def __init__(self, message: str, output: bytes = b"") -> None:
         super().__init__(message)

@@ -103,11 +103,10 @@ class EventLog(Generic[E]):
         self._wake()
         return seq
 
-    def close(self) -> None:
-        """No more events will come: readers end after the last one."""
-        if not self._closed:
-            self._closed = True
-            self._wake()
+    def discard(self, seq: int) -> None:
+        """Retain nothing up to this number: there will be no later reader for it."""
+        while self._entries and self._first_seq <= seq:
+            self._evict()
 
     def _evict(self) -> None:
         entry = self._entries.popleft()
@@ -117,6 +116,12 @@ class EventLog(Generic[E]):
         else:
             self._evicted += 1
         self._first_seq += 1
+
+    def close(self) -> None:
+        """No more events will come: readers end after the last one."""
+        if not self._closed:
+            self._closed = True
+            self._wake()
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, set()

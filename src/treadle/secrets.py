@@ -1,4 +1,4 @@
-"""What must not be shown: which names and values are secrets, and how to redact them. Pure, but for `KNOWN`."""
+"""Secrets: which names and values must not be shown, and how to redact them. Pure, but for `KNOWN`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 HIDDEN: Final = "…"
-_NAME: Final = re.compile(r"key|secret|token|passw|pwd|credential|auth|cookie|header", re.IGNORECASE)
+_NAME: Final = re.compile(r"key|secret|token|passw|pwd|credential|auth|cookie|header|query_param", re.IGNORECASE)
 _KEY: Final = re.compile(r"\b(?:sk|pk|ghp|gho|ghs|xox[abps]|glpat)[-_][A-Za-z0-9_-]{8,}")
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _SECRET_PATH: Final = re.compile(r"(?<=[^/:])/[\w-]{32,}/?$")
@@ -58,7 +58,7 @@ def secrets_in(environment: Mapping[str, str], settings: Iterable[str] = ()) -> 
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Without these values, and without what has the shape of a key."""
+    """The text without these values, and without what has the shape of a key."""
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     return _BEARER.sub(r"\1 [redacted]", _KEY.sub("[redacted]", text))
@@ -73,5 +73,5 @@ def learn(values: Iterable[str]) -> None:
 
 
 def known() -> list[str]:
-    """What `learn` was told, longest first."""
+    """The values that were passed to `learn`, longest first."""
     return sorted(KNOWN.copy(), key=len, reverse=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from channel_pair import DEADLINE_S, MAX_HELD, TRANSPORTS, Acceptor, Pair, Recorder, open_pair
-from treadle.transport import Channel
-from treadle.transport.stream import StreamChannel
+from treadle.transport import Channel, StreamChannel
 
 pytestmark = pytest.mark.anyio
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import pytest
 from contract import client_stage
 from contract.client_stage import Stage, only
 from treadle import ApprovalDecision, ApprovalRequest, OutputError, Sandbox
+from treadle.client import async_shell
+from treadle.testing import replies
 from treadle.types import (
     CommandFinished,
     CommandOutput,
@@ -24,6 +27,7 @@ from treadle.types import (
     TextDelta,
     TextRestarted,
     ToolCall,
+    ToolCallStarted,
     TurnStatus,
     Usage,
 )
@@ -120,6 +124,30 @@ async def test_a_handler_sees_the_changes_of_a_patch(stage: Stage) -> None:
     assert [change.path for change in request.changes] == [str(stage.workspace / "new.txt")]
     assert "hello" in request.changes[0].diff
     assert (stage.workspace / "new.txt").read_text() == "hello\n"
+
+
+@only("in process", faces=("async",))
+async def test_a_handler_that_refuses_to_be_cancelled_does_not_keep_the_client_open(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_shell, "CLOSE_S", 0.05)
+    asked, end = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: ApprovalRequest) -> bool:
+        asked.set()
+        while not end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await end.wait()
+        return True
+
+    stage.model.enqueue_function_call("exec_command", ESCALATED, call_id="c1")
+    async with asyncio.timeout(30):
+        async with stage.codex(approval_handler=handler) as codex:
+            thread = await codex.thread_start(sandbox=Sandbox.read_only)
+            await thread.turn("make it")
+            await asked.wait()
+        end.set()
+    assert not (stage.workspace / "made").exists()
 
 
 async def test_the_turn_can_be_read_while_a_handler_thinks(stage: Stage) -> None:
@@ -261,7 +289,22 @@ async def test_questions_of_the_model_are_answered_by_a_handler(stage: Stage) ->
     assert json.loads(stage.model.requests()[-1].tool_outputs["c1"]) == {"answers": {"colour": {"answers": ["blue"]}}}
 
 
-async def test_small_events(stage: Stage) -> None:
+@pytest.mark.every_wire
+@only("in process")
+async def test_a_text_before_a_call_is_not_the_answer(stage: Stage) -> None:
+    stage.model.enqueue_calls(replies.ToolCall("exec_command", {"cmd": "true"}), text="I look first")
+    stage.model.enqueue_assistant_message("all done")
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start)
+        events = await stage.read(thread.events("do it")).rest()
+    kinds = [event.kind for event in events]
+    texts = [(event.text, event.final) for event in events if isinstance(event, Text)]
+    assert texts == [("I look first", False), ("all done", True)]
+    assert kinds.index("text") < kinds.index("command_started")
+    assert kinds[-1] == "done"
+
+
+async def test_simplified_events(stage: Stage) -> None:
     plan = {"plan": [{"step": "look", "status": "in_progress"}]}
     stage.model.enqueue_function_call("update_plan", plan)
     stage.model.enqueue_function_call("exec_command", {"cmd": "echo out"})
@@ -287,6 +330,8 @@ async def test_small_events(stage: Stage) -> None:
         ((str(stage.workspace / "new.txt"),), "completed")
     ]
     assert [(event.tool, event.status, event.server) for event in of(ToolCall)] == [("add", "completed", None)]
+    assert [event.output for event in of(ToolCall)] == ["2"]
+    assert [(event.tool, event.arguments) for event in of(ToolCallStarted)] == [("add", {"first": 1, "second": 1})]
     assert "".join(event.text for event in of(TextDelta)) == "all done"
     assert [(event.text, event.final) for event in of(Text)] == [("all done", True)]
     assert len(of(Usage)) == 5

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import pickle
 import threading
 from typing import Any
 
@@ -231,3 +233,43 @@ async def test_the_low_level_client_alone(stage: Stage) -> None:
     finally:
         await stage.call(client.close)
     assert text_of(seen) == "one two"
+
+
+async def test_no_limit_at_all(stage: Stage) -> None:
+    for text in ("one", "two", "three"):
+        stage.model.enqueue_assistant_message(text)
+    async with stage.codex() as codex:
+        codex._client.config.request_timeout = math.inf
+        thread = await stage.call(codex.thread_start, timeout=math.inf)
+        assert (await stage.call(thread.run, "1", timeout=math.inf)).final_response == "one"
+        turn = await stage.call(thread.turn, "2", timeout=math.inf)
+        assert (await stage.read(turn.stream(timeout=math.inf)).rest())[-1].method == "turn/completed"
+        assert (await stage.read(thread.events("3", timeout=math.inf)).rest())[-1].result.final_response == "three"
+        assert (await stage.call(thread.read, timeout=10**400)).thread.id == thread.id
+
+
+@pytest.mark.every_wire
+@only("in process", "child")
+@pytest.mark.parametrize(
+    ("status", "kind", "advice"),
+    [
+        (401, "unauthorized", "treadle login mock"),
+        (404, "not_found", "treadle models --provider mock"),
+        (429, "rate_limited", "the same again in a minute"),
+    ],
+)
+async def test_why_a_provider_gave_no_answer(stage: Stage, status: int, kind: str, advice: str) -> None:
+    headers = {"retry-after": "7"} if status == 429 else {}
+    stage.configure(provider={"request_max_retries": 0, "stream_max_retries": 0})
+    stage.model.enqueue_error(status, {"error": {"message": "no such luck"}}, headers)
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start)
+        with pytest.raises(TurnFailed, match="no such luck") as caught:
+            await stage.call(thread.run, "go")
+    error = caught.value
+    assert (error.kind, error.status) == (kind, status)
+    assert error.retry_after == (7 if status == 429 else None)
+    assert error.advice is not None
+    assert error.advice.startswith(advice)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.kind, copy.status, copy.advice) == (error.kind, error.status, error.advice)

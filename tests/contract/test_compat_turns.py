@@ -42,7 +42,7 @@ async def test_a_handle_gives_the_bare_turn_and_run_the_answer(stage: Stage, rel
         await stage.call(codex.close)
     assert (turn.id, turn.status, turn.items) == (handle.id, TurnStatus.completed, [])
     assert result.final_response == "two"
-    assert [item.type for item in result.items] == ["userMessage", "agentMessage"]
+    assert [item.type for item in result.items] == ["agentMessage"]
     assert methods_of(seen)[-1] == "turn/completed"
     assert (read.thread.name, len(read.thread.turns)) == ("counting", 3)
     assert (resumed.id == thread.id, forked.id == thread.id) == (True, False)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from backends import Starter, gone
-from treadle.errors import ExecTimeout
-from treadle.execution import Environment
-from treadle.execution.data import Data
+from treadle.errors import ArgumentTypeError, ArgumentValueError, ExecTimeout
+from treadle.execution import Data, Environment
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +75,13 @@ async def test_what_may_be_written(env: Environment, start: Starter, tmp_path: P
     assert [(tmp_path / name).read_bytes() for name in ("whole", "blocks", "one")] == [expected, expected * 2, expected]
 
 
+async def test_half_a_character_cannot_be_written(env: Environment, tmp_path: Path) -> None:
+    for call in (env.run(["cat"], input="a\ud800"), env.files.write(tmp_path / "file", "a\ud800")):
+        with pytest.raises(ArgumentValueError, match="has half a character"):
+            await call
+    assert not (tmp_path / "file").exists()
+
+
 @pytest.mark.parametrize("data", WRONG, ids=lambda data: type(data).__name__)
 async def test_what_cannot_be_written_is_said_at_once(
     env: Environment, start: Starter, tmp_path: Path, data: Any
@@ -87,11 +93,11 @@ async def test_what_cannot_be_written_is_said_at_once(
         process.write(data),
         env.files.write(tmp_path / "kept", data),
     ):
-        with pytest.raises(TypeError, match=f"must be text .* or bytes, not {type(data).__name__}"):
+        with pytest.raises(ArgumentTypeError, match=r"must be text .* or bytes, not "):
             await call
-    with pytest.raises(TypeError, match="blocks must be an iterable of text or bytes, not int"):
+    with pytest.raises(ArgumentTypeError, match="blocks must be an iterable of text or bytes, not an int"):
         await env.files.write_blocks(tmp_path / "kept", 5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="text must be a str, not bytes"):
+    with pytest.raises(ArgumentTypeError, match="text must be a str, not a bytes"):
         await env.files.write_text(tmp_path / "kept", b"x")  # type: ignore[arg-type]
     assert (tmp_path / "kept").read_bytes() == b"as it was"
     assert not (tmp_path / "ran").exists()

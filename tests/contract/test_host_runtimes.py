@@ -9,11 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from system.runners.fake_engine import fake
-from treadle.host.app_server.runtime import AppServerRuntime
-from treadle.host.engine.runtime import EngineRuntime
-from treadle.host.local.model_source import LocalWire
-from treadle.host.local.runtime import LocalRuntime
-from treadle.host.runtime import Runtime
+from treadle.host import AppServerRuntime, EngineRuntime, LocalRuntime, LocalWire, Runtime
 from treadle.runners import CodexRunner
 from treadle.testing import EngineHome, EngineModel, RuntimePlay, check_runtime
 

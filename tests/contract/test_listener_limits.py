@@ -13,18 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from channel_pair import DEADLINE_S, Acceptor
 from treadle.errors import ChannelClosed
-from treadle.transport import Address, Channel, accept_loop, half_open
+from treadle.transport import MAX_HEAD, Address, Channel, Peer, connect, peer_of, sockets
 from treadle.transport import listen as listening
-from treadle.transport.connect import connect
-from treadle.transport.sockets import Peer, peer_of
-from treadle.transport.websocket_handshake import MAX_HEAD
 
 pytestmark = pytest.mark.anyio
 SCHEMES = ("websocket", "unix")
@@ -86,7 +83,7 @@ async def test_connections_that_say_nothing_keep_nobody_out(acceptor: Acceptor, 
             assert time.monotonic() - began < MOMENT_S
             (await acceptor.next()).abort()
             assert acceptor.listener is not None
-            assert len(acceptor.listener.half_open) <= half_open.MAX_PER_PEER
+            assert len(acceptor.listener.handshakes) <= acceptor.listener.max_connections // 2
     finally:
         for connection in silent:
             connection.close()
@@ -101,7 +98,11 @@ async def _drip(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_who_drips_has_no_more_time_than_who_is_silent(
-    acceptor: Acceptor, tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+    acceptor: Acceptor,
+    tmp_path: Path,
+    scheme: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(listening, "HANDSHAKE_DEADLINE_S", 0.3)
     address = await _opened(acceptor, scheme, tmp_path)
@@ -110,7 +111,9 @@ async def test_who_drips_has_no_more_time_than_who_is_silent(
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             await asyncio.wait_for(_drip(dripping), DEADLINE_S)
         assert time.monotonic() - began < DEADLINE_S / 2
-        assert await _answer(silent) == b""
+        assert (await _answer(silent)).startswith(b"HTTP/1.1 408 ")
+    reasons = [record.args["reason"] for record in caplog.records if isinstance(record.args, Mapping)]
+    assert reasons == ["no request within 0.3 s"] * 2
 
 
 async def test_what_waits_before_the_handshake_is_bounded(acceptor: Acceptor, tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ async def test_half_of_few_descriptors_stay_free(acceptor: Acceptor, monkeypatch
 def shortage(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What accepting fails with, while there is something in the list."""
     failures: list[int] = []
-    monkeypatch.setattr(accept_loop, "RETRY_S", 0.01)
+    monkeypatch.setattr(listening, "RETRY_S", 0.01)
     accept = socket.socket.accept
 
     def failing(self: socket.socket) -> tuple[socket.socket, object]:
@@ -202,15 +205,15 @@ async def test_a_connection_that_was_gone_before_it_was_taken_is_nothing(
 async def test_in_a_shortage_the_silent_make_room(
     acceptor: Acceptor, shortage: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(half_open, "GRACE_S", 0)
+    monkeypatch.setattr(listening, "GRACE_S", 0)
     address = await _opened(acceptor, "websocket", tmp_path)
     with _dial(address) as silent:
         async with asyncio.timeout(DEADLINE_S):
-            while not acceptor.listener or not len(acceptor.listener.half_open):
+            while not acceptor.listener or not acceptor.listener.handshakes:
                 await asyncio.sleep(0.001)
         shortage.append(errno.EMFILE)
         (await connect(address)).abort()
-        assert await _answer(silent) == b""
+        assert (await _answer(silent)).startswith(b"HTTP/1.1 503 ")
 
 
 async def test_who_cannot_be_served_for_want_of_descriptors_is_told(acceptor: Acceptor, shortage: list[int]) -> None:
@@ -221,6 +224,31 @@ async def test_who_cannot_be_served_for_want_of_descriptors_is_told(acceptor: Ac
     (await connect(address)).abort()
 
 
+# --- the log ---
+
+
+async def test_refusals_are_logged_and_a_flood_of_them_is_counted(
+    acceptor: Acceptor, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = await acceptor.open("ws://127.0.0.1:0", token="right")
+    assert acceptor.listener is not None
+
+    async def refused(times: int) -> list[Mapping[str, object]]:
+        caplog.clear()
+        for _ in range(times):
+            with pytest.raises(ChannelClosed, match="wrong token"):
+                await connect(address, token="wrong")
+        assert {record.levelno for record in caplog.records} <= {logging.WARNING}
+        return [record.args for record in caplog.records if isinstance(record.args, Mapping)]
+
+    lines = await refused(50)
+    assert len(lines) == listening.REFUSALS_PER_MINUTE
+    assert all(str(line["peer"]).startswith("127.0.0.1:") and line["reason"] == "wrong token" for line in lines)
+    logged = acceptor.listener._logged
+    logged.extend([moment - 60 for moment in logged])  # as if it was a minute ago
+    assert [line["not_logged"] for line in await refused(2)] == [50 - listening.REFUSALS_PER_MINUTE, None]
+
+
 # --- the user of a unix socket ---
 
 
@@ -229,7 +257,7 @@ async def test_a_unix_socket_is_for_its_user_and_root(
     acceptor: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, welcome: bool
 ) -> None:
     number = {"own": os.geteuid(), "root": 0, "other": os.geteuid() + 1}[user]
-    monkeypatch.setattr(listening, "peer_of", lambda _: Peer("unix socket", 1, number))
+    monkeypatch.setattr(listening, "peer_of", lambda _: Peer("unix socket", number))
     address = await _opened(acceptor, "unix", tmp_path)
     if welcome:
         (await connect(address)).abort()
@@ -238,6 +266,21 @@ async def test_a_unix_socket_is_for_its_user_and_root(
         answer = await _answer(connection)
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert b"for the user that runs the server" in answer
+    assert acceptor.channels.empty()
+
+
+@pytest.mark.parametrize(("user", "fine"), [("own", True), ("root", True), ("other", False)])
+async def test_a_client_of_a_unix_socket_sends_nothing_to_another_user(
+    acceptor: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, fine: bool
+) -> None:
+    address = await _opened(acceptor, "unix", tmp_path)
+    number = {"own": os.geteuid(), "root": 0, "other": os.geteuid() + 1}[user]
+    monkeypatch.setattr(sockets, "peer_of", lambda _: Peer("unix socket", number))
+    if fine:
+        (await connect(address)).abort()
+        return
+    with pytest.raises(ChannelClosed, match=f"{address.path}: the server there runs as user {number}, not as you"):
+        await connect(address)
     assert acceptor.channels.empty()
 
 
@@ -271,16 +314,16 @@ async def test_the_credentials_are_those_of_the_peer(tmp_path: Path) -> None:
         server.listen()
         client.connect(f"{tmp_path}/s")
         with server.accept()[0] as connection:
-            assert peer_of(connection) == Peer("unix socket", os.getpid(), os.geteuid())
+            assert peer_of(connection) == Peer("unix socket", os.geteuid())
 
 
-@pytest.mark.parametrize(("host", "same"), [("127.0.0.1", "127.0.0.1"), ("::1", bytes(8))])
-async def test_a_peer_over_the_network_is_its_address(host: str, same: object) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_a_peer_over_the_network_is_its_address(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server, socket.socket(family) as client:
         client.connect(server.getsockname()[:2])
         with server.accept()[0] as connection:
-            assert peer_of(connection) == Peer(f"{host}:{client.getsockname()[1]}", same, None)
+            assert peer_of(connection) == Peer(f"{host}:{client.getsockname()[1]}", None)
 
 
 @pytest.mark.parametrize(

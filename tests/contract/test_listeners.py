@@ -7,7 +7,7 @@ import gc
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,8 @@ import pytest
 
 from channel_pair import DEADLINE_S, MAX_HELD, Acceptor, Recorder
 from treadle.errors import ChannelClosed
-from treadle.transport import Address
-from treadle.transport.connect import connect
+from treadle.transport import DEAD_AFTER_S, Address, StreamChannel, Upgrade, connect, stdio_channel
 from treadle.transport.listen import ListenError, listen
-from treadle.transport.stdio import stdio_channel
-from treadle.transport.stream import DEAD_AFTER_S, StreamChannel
-from treadle.transport.websocket_handshake import Upgrade
 
 pytestmark = pytest.mark.anyio
 
@@ -213,6 +209,26 @@ async def test_plain_requests_are_answered_and_closed(acceptor: Acceptor, reques
     writer.close()
     assert answer.split(b" ")[1] == status
     assert acceptor.channels.empty()
+
+
+async def test_a_listener_that_drains_serves_whom_it_has_and_refuses_the_rest(
+    acceptor: Acceptor, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = await acceptor.open("ws://127.0.0.1:0", token="secret")
+    here, there = await connect(address, token="secret"), await acceptor.next()
+    assert acceptor.listener is not None
+    acceptor.listener.drain()
+    with pytest.raises(ChannelClosed, match=r"503.*shutting down"):
+        await connect(address, token="secret")
+    assert not caplog.records
+    with pytest.raises(ChannelClosed, match="401"):
+        await connect(address, token="wrong")
+    assert [record.args["reason"] for record in caplog.records if isinstance(record.args, Mapping)] == ["wrong token"]
+    received = Recorder()
+    there.attach(received)
+    here.send(b"still here")
+    assert await received.count(1) == [b"still here"]
+    here.abort()
 
 
 @pytest.mark.parametrize("name", ["file", "/dev/null"])

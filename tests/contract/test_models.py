@@ -12,8 +12,8 @@ import pytest
 from contract.wire_plays import DIALECTS, Answer
 from contract.wire_stage import check_whole
 from model_server import DEADLINE, ModelServer, chunked, model_server, sse, text_events
-from treadle.llm.known_providers import KNOWN
-from treadle.llm.model import (
+from treadle.llm import (
+    KNOWN,
     Completed,
     Created,
     ItemDone,
@@ -22,12 +22,12 @@ from treadle.llm.model import (
     ModelEvent,
     ModelRequest,
     ModelStream,
+    OfflineModel,
+    ProviderModel,
     TextDelta,
     UnknownEvent,
+    read_provider,
 )
-from treadle.llm.offline import OfflineModel
-from treadle.llm.provider import read_provider
-from treadle.llm.provider_model import ProviderModel
 
 pytestmark = pytest.mark.anyio
 REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}])

@@ -435,6 +435,12 @@ async def test_12_nul_bytes(start: Starter) -> None:
     assert (await refused(start, ["echo"], env={"A": "x\0y"})).code == -32603
 
 
+async def test_12_no_text(start: Starter, tmp_path: Path) -> None:
+    assert "surrogate" in (await refused(start, ["echo", "a\ud800b"])).message
+    assert "surrogate" in (await refused(start, ["echo"], env={"A": "x\ud800y"})).message
+    assert "surrogate" in (await refused(start, ["echo"], cwd=tmp_path / "x\ud800y")).message
+
+
 async def test_12_not_a_program(start: Starter, tmp_path: Path) -> None:
     assert "Permission denied" in (await refused(start, [str(tmp_path)])).message
     script = tmp_path / "plain.txt"

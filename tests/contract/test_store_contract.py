@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.store.sqlite.file_store import open_sqlite
-from treadle.store.sqlite.memory_store import MemoryStore
+from treadle.store import EphemeralStore, open_sqlite
 from treadle.testing import STORE_CHECKS, check_store
 
 pytestmark = pytest.mark.anyio
@@ -18,8 +17,8 @@ async def test_threads_in_a_file(check: str, tmp_path: Path) -> None:
     await check_store(lambda name: open_sqlite(tmp_path / name), only=[check])
 
 
-async def _memory(name: str) -> MemoryStore:
-    return MemoryStore()
+async def _memory(name: str) -> EphemeralStore:
+    return EphemeralStore()
 
 
 async def test_threads_in_memory() -> None:

@@ -15,9 +15,7 @@ import pytest
 
 from channel_pair import DEADLINE_S, Acceptor, Recorder
 from treadle.errors import ChannelClosed
-from treadle.transport import Address, Channel
-from treadle.transport.connect import connect
-from treadle.transport.websocket import MAX_FRAME
+from treadle.transport import MAX_FRAME, Address, Channel, connect
 from websocket_wire import (
     BINARY,
     CLOSE,

@@ -13,10 +13,7 @@ import pytest
 from contract.wire_plays import DIALECTS, Answer, Call, heard, used
 from contract.wire_stage import REQUEST, SECRET, Stage, check_whole, compressed, outcome, stage_for, wire_bytes
 from model_server import Reply, chunked, close_delimited
-from treadle.llm.known_providers import KNOWN
-from treadle.llm.model import ItemDone, ModelRequest
-from treadle.llm.output_items import FunctionCallItem
-from treadle.llm.wire_api_names import BUILT_IN
+from treadle.llm import BUILT_IN, KNOWN, FunctionCallItem, ItemDone, ModelRequest
 
 pytestmark = pytest.mark.anyio
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

@@ -10,11 +10,17 @@ import pytest
 from contract.wire_plays import Answer, Call, Dialect, Refusal, heard
 from contract.wire_stage import REQUEST, SECRET, Outcome, Stage, outcome, refused, stage_for, wire_bytes
 from model_server import Reply, chunked
-from treadle.llm.known_providers import KNOWN
-from treadle.llm.model import Completed, ErrorKind, ItemDone, ModelError, ModelEvent
-from treadle.llm.output_items import FunctionCallItem
-from treadle.llm.sse import SseParser
-from treadle.llm.wire_apis import find_wire_api
+from treadle.http import SseParser
+from treadle.llm import (
+    KNOWN,
+    Completed,
+    ErrorKind,
+    FunctionCallItem,
+    ItemDone,
+    ModelError,
+    ModelEvent,
+    find_wire_api,
+)
 
 pytestmark = pytest.mark.anyio
 WORDS = "the server's own words"

@@ -13,17 +13,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from model_server import Json
-from treadle.llm.model import (
+from treadle.llm import (
     Completed,
+    FunctionCallItem,
     ItemDone,
+    MessageItem,
     ModelEvent,
     ReasoningDelta,
+    ReasoningItem,
     ReasoningSummaryDelta,
     TextDelta,
     TokenUsage,
     ToolInputDelta,
 )
-from treadle.llm.output_items import FunctionCallItem, MessageItem, ReasoningItem
 
 PIECE: Final = 3
 """Texts come in deltas of so many characters."""

@@ -15,11 +15,19 @@ from typing import Any, Final
 
 from contract.wire_plays import DIALECTS, Dialect
 from model_server import Json, ModelServer, Reply, chunked, model_server
-from treadle.llm.known_providers import KNOWN
-from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, ModelError, ModelEvent, ModelRequest
-from treadle.llm.provider import read_provider
-from treadle.llm.provider_model import ProviderModel
-from treadle.testing.wire_suite import check_order
+from treadle.llm import (
+    KNOWN,
+    Completed,
+    Created,
+    ItemDone,
+    ItemStarted,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    ProviderModel,
+    read_provider,
+)
+from treadle.testing import check_order
 
 SECRET: Final = "sk-nobody-may-see-this"
 REQUEST: Final = ModelRequest(

@@ -10,9 +10,8 @@ import threading
 from collections.abc import Generator, Sequence
 from typing import TypeAlias
 
-from treadle.testing import MockModel, RecordedRequest
-from treadle.testing.replies import Reply as WireReply
-from treadle.testing.replies import ToolCall, item_events, sse_reply, stream
+from treadle.testing import MockModel, RecordedRequest, ToolCall, item_events, sse_reply, stream
+from treadle.testing import Reply as WireReply
 
 Reply: TypeAlias = Sequence[ToolCall] | str
 Script: TypeAlias = Generator[Reply, list[str], None]

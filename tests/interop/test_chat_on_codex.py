@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from chat_stage import ESCALATED, session_on
-from treadle.cli.chat.chat_session import Answer
-from treadle.cli.chat.git_changes import GitChanges
-from treadle.protocol.app.approvals import CommandExecutionRequestApprovalResponse
+from treadle.cli import GitChanges, UserAnswer
+from treadle.protocol.app import CommandExecutionRequestApprovalResponse
 from treadle.testing import AppServerHarness
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
@@ -44,7 +43,7 @@ async def test_a_whole_session(program: str, tmp_path: Path) -> None:
             gate.set()
             assert (await stage.done()).status == "completed"
 
-            told.answer = lambda: Answer(CommandExecutionRequestApprovalResponse(decision="decline"))
+            told.answer = lambda: UserAnswer(CommandExecutionRequestApprovalResponse(decision="decline"))
             model.enqueue_function_call("exec_command", ESCALATED, call_id="c1")
             model.enqueue_assistant_message("so be it")
             stage.say("make it")

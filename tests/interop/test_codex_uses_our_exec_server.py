@@ -29,7 +29,7 @@ from interop.scripted_model import (
     replies,
     write_stdin,
 )
-from treadle.testing.replies import ToolCall
+from treadle.testing import ToolCall
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -323,7 +323,7 @@ async def test_a_sandbox_is_enforced(
 async def test_the_secret_in_the_url_lets_codex_in_and_nothing_else_does(
     treadle_exec_server: str, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path, tmp_path: Path
 ) -> None:
-    """It can be given nothing but a URL; here no proxy opens the door for it."""
+    """It can be given nothing but a URL; here no proxy adds the token for it."""
     run = await run_codex(replies([exec_command("touch made")], "all done"), treadle_exec_server, workspace)
     assert run.answer == "all done"
     (workspace / "made").unlink()

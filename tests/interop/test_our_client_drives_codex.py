@@ -16,7 +16,7 @@ from backends import Starter, deadline, output_of, story, wait_for_text
 from contract import test_environment, test_processes
 from system.test_recovery import road_to
 from treadle.execution import Closed, Environment, ExecError, ExecParams, Exited, Output
-from treadle.logs.trace import IDS, new_trace, outgoing
+from treadle.logs import IDS, new_trace, outgoing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.interop]
 

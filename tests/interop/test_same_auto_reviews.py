@@ -21,8 +21,7 @@ from interop.programs import ROOT, codex_config
 from kit.app_client import AppClient
 from kit.app_program import server_on_pipes
 from kit.wire_client import Json
-from treadle.testing import MockModel, RecordedRequest
-from treadle.testing.replies import Reply, ToolCall, item_events, sse_reply, stream
+from treadle.testing import MockModel, RecordedRequest, Reply, ToolCall, item_events, sse_reply, stream
 
 pytestmark = pytest.mark.interop
 

@@ -1,12 +1,11 @@
 """An app-server in this process, on an event loop in a thread of its own, so that a blocking test can speak to it.
 
-`InProcess` is the transport: what a test sends goes to a `LocalClient`, as objects of the protocol and not as bytes.
+`InProcess` is the transport: the connection that the SDK has to a server in its process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +15,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from kit.app_client import AppClient
 from kit.processes import DEADLINE_S
-from kit.wire_client import Json
-from treadle.agent.client_requests import ClientRequest
-from treadle.errors import RpcError
-from treadle.protocol.app import METHODS, convert, encode
-from treadle.server.app import AppServer, Watch
+from treadle.client import DirectChannel
+from treadle.server import AppServer, Watch
 from treadle.testing import AppServerHarness
 
 T = TypeVar("T")
@@ -30,48 +26,19 @@ class InProcess:
     """To be made on the loop of the server."""
 
     def __init__(self, server: AppServer) -> None:
-        self._arrived: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        self._requests: set[asyncio.Task[None]] = set()
-        self.local = server.connect(lambda event: self._arrived.put(event.frame), self._asked)
+        self._channel = DirectChannel(lambda frames: self._arrived.put(frames[0]))
+        self.local = server.accept(self._channel, must_not_lose=True)
 
     def send(self, text: str) -> None:
-        self._loop.call_soon_threadsafe(self._take, json.loads(text))
+        self._loop.call_soon_threadsafe(self._channel.deliver, text.encode())
 
     def receive(self) -> str:
         try:
-            arrived = self._arrived.get(timeout=DEADLINE_S)
+            return self._arrived.get(timeout=DEADLINE_S).decode()
         except queue.Empty:
             raise AssertionError("the server is silent") from None
-        if isinstance(arrived, Exception):
-            raise arrived
-        return arrived.decode()
-
-    def _take(self, message: Json) -> None:
-        if "id" not in message:
-            return  # `initialized`, which a client in the same process need not say
-        if "method" not in message:
-            self.local.answer(message["id"], message["result"])
-            return
-        request = self._loop.create_task(self._answer(message))
-        self._requests.add(request)
-        request.add_done_callback(self._requests.discard)
-
-    async def _answer(self, message: Json) -> None:
-        try:
-            params = convert(message.get("params") or {}, METHODS[message["method"]].params)
-            answer: Json = {"result": json.loads(encode(await self.local.request(message["method"], params)))}
-        except RpcError as error:
-            data = {} if error.data is None else {"data": error.data}
-            answer = {"error": {"code": error.code, "message": error.message, **data}}
-        except Exception as problem:  # params that only a client on a wire can send, or a bug: for the test to see
-            self._arrived.put(problem)
-            return
-        self._arrived.put(json.dumps({"id": message["id"], **answer}).encode())
-
-    def _asked(self, asked: ClientRequest) -> None:
-        message = {"id": asked.id, "method": asked.method, "params": json.loads(encode(asked.params))}
-        self._arrived.put(json.dumps(message).encode())
 
 
 class ServerHere:

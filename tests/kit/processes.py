@@ -49,6 +49,13 @@ def _arguments(pid: int) -> bytes:
         return b""
 
 
+def wait_for_process(marker: str) -> None:
+    """Return when a process with `marker` runs: a confined one shows its arguments a moment after it was started."""
+    end = time.monotonic() + DEADLINE_S
+    while not processes_with(marker):
+        assert time.monotonic() < end, f"no process with {marker} has started"
+
+
 def processes_left(marker: str) -> list[int]:
     """Those with `marker` that do not end by themselves, within a generous deadline."""
     end = time.monotonic() + DEADLINE_S

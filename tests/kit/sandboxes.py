@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.execution.sandbox.confinement import Mechanism
-from treadle.execution.sandbox.host import HOST, Unusable
+from treadle.execution import HOST, Mechanism, Unusable
 
 
 def usable(mechanism: Mechanism) -> Mechanism:

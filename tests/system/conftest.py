@@ -10,7 +10,7 @@ from kit.exec_client import ExecClient, connected
 from kit.exec_program import running
 from kit.sandboxes import usable
 from kit.server_process import ServerProcess
-from treadle.execution.sandbox.confinement import Mechanism
+from treadle.execution import Mechanism
 from treadle.testing import AppServerHarness
 
 

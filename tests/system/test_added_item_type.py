@@ -25,8 +25,8 @@ from pathlib import Path
 from treadle import Codex
 from treadle.agent.tools import built_in
 from treadle.agent.tools.tool import Tool
-from treadle.cli.exec.exec_items import described
-from treadle.cli.turn.turn_view import View
+from treadle.cli.exec.exec_events import described
+from treadle.cli.turn.plain_turn import PlainTurn
 from treadle.host.projection import project
 from treadle.testing import AppServerHarness
 from treadle.tools.specs import function_spec
@@ -53,7 +53,7 @@ with AppServerHarness(Path(sys.argv[1])) as harness:
 items = [item for item in kept if isinstance(item, DiceRollThreadItem)]
 terminal = []
 for item in items:
-    View(terminal.append, color=False).show("item/completed", ItemCompletedNotification(
+    PlainTurn(terminal.append, color=False).show("item/completed", ItemCompletedNotification(
         item=item, thread_id="t", turn_id="u", completed_at_ms=0
     ))
 print(json.dumps({

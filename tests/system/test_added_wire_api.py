@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from model_server import Json, chunked, model_server
-from treadle.llm.wire_api_names import wire_api_names
-from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
+from treadle.host import HostAgent, LocalRuntime
+from treadle.llm import UnknownWireApi, find_wire_api, wire_api_names
 from treadle.testing import check_wire_api
 
 pytestmark = pytest.mark.anyio
@@ -102,3 +102,32 @@ async def test_one_that_cannot_be_loaded_says_why(site: Path) -> None:
 async def test_a_name_that_nobody_has() -> None:
     with pytest.raises(UnknownWireApi, match="'nobody' is not one of responses"):
         find_wire_api("nobody")
+
+
+@pytest.mark.parametrize("runtime", ["parrot", "auto"])
+async def test_a_host_speaks_it(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str) -> None:
+    """By its name, and because the provider has it. The host's own tool is called, and no other is offered."""
+    monkeypatch.setenv("TREADLE_HOME", str(tmp_path))
+    monkeypatch.setenv("PARROT_KEY", "polly")
+    called: list[str] = []
+
+    def spell(word: str) -> str:
+        """Spells a word."""
+        called.append(word)
+        return "-".join(word)
+
+    calling = sse({"hello": "a"}, {"call": "c1", "tool": "spell", "with": {"word": "abc"}}, {"bye": {}})
+    async with asyncio.timeout(DEADLINE), model_server() as server:
+        server.play(chunked(calling), chunked(SPEAKING))
+        (config,) = re.findall(r'^```toml[^\n]*\n(model = "grey".*?)^```', PAGE, re.DOTALL | re.MULTILINE)
+        (tmp_path / "config.toml").write_text(config.replace("http://localhost:7000/v1", server.base_url))
+        async with HostAgent(runtime, tools=[spell]) as agent:
+            result = await agent.arun_conversation("say it")
+            assert agent.review_runtime() == "parrot"
+    assert (result.error, result.final_response, called) == (None, "Pieces of eight!", ["abc"])
+
+
+def test_a_host_names_the_wire_apis_that_there_are(site: Path) -> None:
+    assert LocalRuntime("parrot").name == "parrot"
+    with pytest.raises(ValueError, match="'parrot', not 'cockatoo'"):
+        LocalRuntime("cockatoo")

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution import Environment, ExecParams
+from treadle.execution import Environment, ExecParams, ExecSession
 from treadle.execution.server import ExecServer
-from treadle.execution.server.exec_sessions import Session
 from treadle.transport import Address
 from treadle.transport.listen import listen
 
@@ -32,7 +31,7 @@ async def test_ended_processes_leave_nothing_in_the_session(tmp_path: Path) -> N
             for number in range(30):
                 params = ExecParams(process_id=str(number), argv=["echo", "x"], cwd=tmp_path)
                 await (await env.start(params)).wait()
-            session: Session
+            session: ExecSession
             [session] = server.sessions._sessions.values()
             assert session._acks == {}
             assert session.attached._push._cursors == {}  # type: ignore[union-attr]

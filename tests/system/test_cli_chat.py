@@ -18,10 +18,10 @@ import click
 import pytest
 
 from interop.tui.tui import Tui
-from kit.processes import processes_left, processes_with
+from kit.processes import processes_left, wait_for_process
 from system.test_cli_run_terminal import Terminal
+from treadle.cli import SLASH_COMMANDS
 from treadle.cli.chat.chat_command import command as chat
-from treadle.cli.chat.slash_commands import COMMANDS
 from treadle.testing import AppServerHarness
 
 DEADLINE = 30.0
@@ -212,7 +212,7 @@ def test_who_ends_it_ends_all_of_it(stage: Stage, number: int, code: int) -> Non
         stage.model.enqueue_function_call("exec_command", {"cmd": f"tail -f {watched}"}, call_id="c1")
         tui.say("wait")
         tui.wait_for("tail -f", "working")
-        assert processes_with(str(watched))
+        wait_for_process(str(watched))
         tui.process.send_signal(number)
         assert tui.wait_for_end() == code
         thread_of(tui.history)
@@ -319,7 +319,7 @@ def test_the_commands_of_the_page_work(stage: Stage) -> None:
 
 def test_the_page_has_every_command_and_option() -> None:
     page = PAGE.read_text()
-    assert [command.name for command in COMMANDS if f"| `/{command.name}" not in page] == []
+    assert [command.name for command in SLASH_COMMANDS if f"| `/{command.name}" not in page] == []
     options = [name for option in chat.params if isinstance(option, click.Option) for name in option.opts]
     unsaid = {"--debug", "--config", "--ask-for-approval"}  # every command has the first two; the third is of codex
     assert [name for name in options if name not in unsaid and f"`{name}" not in page and f" {name}`" not in page] == []

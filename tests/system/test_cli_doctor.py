@@ -155,7 +155,7 @@ def test_providers_without_a_key_and_with_one(stage: Stage) -> None:
     )
     done = stage.run("doctor", "--no-engines", "-c", "model_provider=anthropic")
     assert done.returncode == 1
-    assert "✗ anthropic (in use): there is no key\n      treadle login anthropic, or: export ANTHROPIC" in done.stdout
+    assert "✗ anthropic (in use): there is no key\n      treadle login anthropic, or set ANTHROPIC" in done.stdout
     stage.run("login", "anthropic", stdin="sk-ant-very-s3cret")
     done = stage.run("doctor", "--no-engines")
     assert f"✓ anthropic (in use): key in {stage.home / 'keys.json'}" in done.stdout

@@ -104,6 +104,7 @@ ROWS = [
         "login nix", 2, told("there is no provider 'nix'", "there are openai", "treadle config set model_providers.nix")
     ),
     Row(f"login sk-{SECRET}", 2, told("does not belong on the command line", "every user", "treadle login PROVIDER")),
+    Row("login nix 0ld-f00", 2, told("does not belong on", "every user", "treadle login nix, which asks for the key")),
     Row("login openai", 2, told("there is no key for openai", "standard input is empty", "treadle login openai")),
     Row("logout", 1, told("nothing to forget", "no key is kept in {home}", "treadle login status")),
     # files and threads
@@ -219,7 +220,7 @@ def test_an_error_that_nobody_thought_of_is_a_bug_and_says_so(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError(f"odd {SECRET}")
 
-    monkeypatch.setattr("treadle.cli.setup.list_models.load_config", fail)
+    monkeypatch.setattr("treadle.cli.setup.provider_status.load_config", fail)
     assert main(["models"]) == 1
     error = capfd.readouterr().err
     assert error.splitlines() == [

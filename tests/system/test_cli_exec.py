@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -134,6 +135,17 @@ def test_what_cannot_be_done_is_told_in_three_lines(
     assert [line[:7] for line in done.stderr.splitlines()] == ["treadle", "  why: ", "  try: "]
 
 
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    for arguments, cwd in ((["hi"], folder), (["--cd", str(folder), "hi"], tmp_path)):
+        done = run(arguments, cwd, tmp_path / "home")
+        assert done.returncode == 2
+        assert "cwd is no text in UTF-8" in done.stderr
+        assert "internal error" not in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_what_is_piped_in_is_appended_to_the_prompt(tmp_path: Path) -> None:
     with AppServerHarness(tmp_path) as harness:
         harness.model.enqueue_assistant_message("Read.")
@@ -207,8 +219,35 @@ def test_a_reader_that_goes_away_ends_it(tmp_path: Path) -> None:
     with AppServerHarness(tmp_path) as harness:
         harness.model.enqueue_assistant_message("x" * 100_000)
         done = shell("treadle exec hi | true", harness.workspace, harness.home)
-        assert done.stderr.splitlines()[-1] == b"treadle exec: whoever read standard output has closed it"
+        assert b"closed" not in done.stderr
         assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--help", "--version", "exec --help", "threads --help", "app-server --help", "version", "completion bash"),
+        *("config show", "config show --json", "config get sandbox_mode", "config path", "config check"),
+        *("models --json", "engines --json", "login status", "doctor --json --no-engines", "threads list --json"),
+        *("exec --json hi", "exec-server"),
+    ],
+)
+def test_a_reader_that_has_seen_enough_is_no_error(words: str, project: Path, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "HOME": str(tmp_path), "TREADLE_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-m", "treadle", *words.split()],
+        cwd=project,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=DEADLINE,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_terminal_that_goes_away_ends_it(tmp_path: Path) -> None:
@@ -269,3 +308,25 @@ def test_on_a_terminal_everything_is_shown_there(tmp_path: Path) -> None:
         assert b"\\x1b]0;title\\x07Done." in seen
         assert b"\x1b[2J" not in seen
         assert b"\x1b]0" not in seen
+
+
+@pytest.mark.parametrize("json", [False, True])
+@pytest.mark.parametrize(
+    ("wire", "setting", "is_shown"),
+    [
+        ("responses", "hide_agent_reasoning=false", True),
+        ("responses", "hide_agent_reasoning=true", False),
+        ("chat", "show_raw_agent_reasoning=false", False),  # where thoughts have no summaries
+        ("chat", "show_raw_agent_reasoning=true", True),
+    ],
+)
+def test_thoughts_are_shown_as_the_settings_say(
+    tmp_path: Path, wire: Literal["responses", "chat"], setting: str, is_shown: bool, json: bool
+) -> None:
+    with AppServerHarness(tmp_path, wire_api=wire) as harness:
+        harness.model.enqueue_assistant_message("the answer", reasoning="a deep thought")
+        words = ["-c", setting, *(["--json"] if json else []), "go"]
+        done = run(words, harness.workspace, harness.home)
+        assert done.returncode == 0, done.stderr
+        assert "the answer" in done.stdout
+        assert ("a deep thought" in done.stdout + done.stderr) is is_shown

@@ -159,15 +159,14 @@ def test_the_offline_model_by_name(home: Path) -> None:
 
 
 def test_keys_without_effect_are_named_on_one_line(home: Path) -> None:
-    text = 'modle = 1\nnotify = ["x"]\n[mcp_servers.x]\ncommand = "y"\n[tui]\ntheme = "dark"\n'
+    text = 'modle = 1\nnotify = ["x"]\n[memories]\nuse_memories = true\n[tui]\ntheme = "dark"\n'
     (home / "config.toml").write_text(text)
     done = run(home, "exec", "look around")
     assert done.returncode == 0
     path = home / "config.toml"
     assert done.stderr.splitlines()[:2] == [
         f"treadle exec: warning: {path}:1:1: the key `modle` is not known; it is ignored; did you mean `model`?",
-        f"treadle exec: warning: {path}: of the keys that Codex reads, these have no effect here: "
-        "`mcp_servers`, `notify`",
+        f"treadle exec: warning: {path}: of the keys that Codex reads, these have no effect here: `memories`, `notify`",
     ]
-    assert done.stderr.count("mcp_servers") == 1
+    assert done.stderr.count("memories") == 1
     assert "mcp_servers" not in done.stdout

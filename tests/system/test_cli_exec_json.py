@@ -80,13 +80,13 @@ def test_a_run_as_the_typescript_sdk_makes_it(stage: Stage) -> None:
     more.mkdir()
     wanted = {"type": "object", "properties": {}, "additionalProperties": False}
     schema.write_text(json.dumps(wanted))
-    (stage.home / "px.png").write_bytes(PIXEL)
+    (stage.workspace / "px.png").write_bytes(PIXEL)
     events = stage.events(
         *("exec", "--experimental-json", "--config", 'model_reasoning_summary="auto"', "--model", "gpt-5.5"),
         *("--thread-source", "mine", "--sandbox", "workspace-write", "--cd", str(stage.workspace), "--add-dir"),
         *(str(more), "--skip-git-repo-check", "--output-schema", str(schema), "--cyber-access-program", "standard"),
         *("--config", 'model_reasoning_effort="high"', "--config", "sandbox_workspace_write.network_access=true"),
-        *("--config", 'approval_policy="on-request"', "--image", str(stage.home / "px.png")),
+        *("--config", 'approval_policy="on-request"', "--image", str(stage.workspace / "px.png")),
         stdin="a title, please",
     )
     assert types(events) == TURN
@@ -156,9 +156,9 @@ def test_a_resumed_run_has_the_same_thread_and_the_usage_of_both(stage: Stage) -
     usage = Usage(input_tokens=10, cached_input_tokens=3, output_tokens=5)
     stage.model.enqueue_assistant_message("one", usage=usage)
     stage.model.enqueue_assistant_message("two", usage=usage)
-    (stage.home / "px.png").write_bytes(PIXEL)
+    (stage.workspace / "px.png").write_bytes(PIXEL)
     thread = stage.events(*JSON, "-", stdin="first")[0]["thread_id"]
-    words = ("-s", "read-only", "resume", thread, "--image", str(stage.home / "px.png"))
+    words = ("-s", "read-only", "resume", thread, "--image", str(stage.workspace / "px.png"))
     events = stage.events(*JSON, *words, stdin="second")
     assert types(events) == TURN
     assert events[0]["thread_id"] == thread
@@ -338,7 +338,7 @@ def test_a_slow_reader_gets_it_all(stage: Stage) -> None:
     ("where", "code", "said"),
     [
         (">/dev/full", 1, b"standard output cannot be written: No space left on device"),
-        ("| true", 0, b"whoever read standard output has closed it"),
+        ("| true", 0, b""),
         (">&-", 2, b"standard output is closed"),
         ("<&- | cat", 0, b""),
     ],

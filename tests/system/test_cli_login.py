@@ -59,6 +59,22 @@ def test_a_key_from_standard_input_is_kept_and_used(stage: Stage) -> None:
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("key", [KEY, "nothing-that-looks-like-one", "two words"])
+def test_a_key_on_the_command_line_is_refused_and_not_repeated(stage: Stage, key: str) -> None:
+    done = stage.run("login", "openai", key)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert key not in done.stderr
+    assert "every user of this machine can read it there" in done.stderr
+    assert not (stage.home / "auth.json").exists()
+
+
+def test_what_follows_the_status_may_be_a_key_too(stage: Stage) -> None:
+    done = stage.run("login", "status", KEY)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert KEY not in done.stderr
+    assert "try: treadle login PROVIDER, which asks for the key" in done.stderr
+
+
 def test_a_key_that_is_not_accepted_is_told_with_what_to_type(stage: Stage) -> None:
     with MockModel() as model:
         configure(stage, model)

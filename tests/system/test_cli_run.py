@@ -215,11 +215,13 @@ def test_wrong_usage_runs_nothing(stage: Stage, arguments: list[str], said: str)
 def test_deadlines_can_be_given(stage: Stage) -> None:
     stage.engine("start(); time.sleep(60)")
     idle = stage.run("run", "-e", "codex", "--idle-timeout", "0.3", "hi")
-    assert idle.returncode == 1
+    assert idle.returncode == 124
     assert "gave no sign of life for 0.3 s" in idle.stderr
     assert "--idle-timeout" in idle.stderr
     total = stage.run("run", "-e", "codex", "--timeout", "0.3", "hi")
+    assert total.returncode == 124
     assert "did not end within 0.3 s" in total.stderr
+    assert stage.run("run", "-e", "codex", "--json", "--timeout", "0.3", "hi").returncode == 124
 
 
 WAITS = """
@@ -302,8 +304,8 @@ def test_a_reader_that_leaves_ends_the_run(stage: Stage) -> None:
         assert program.stderr is not None
         program.stdout.readline()
         program.stdout.close()
-        assert program.wait(timeout=DEADLINE) == 1
-        assert "has closed it" in program.stderr.read()
+        assert program.wait(timeout=DEADLINE) == 141
+        assert program.stderr.read() == ""
     _wait_until_gone(int(stage.marked("pid")))
 
 

@@ -15,10 +15,8 @@ from kit.processes import processes_left, processes_with
 from treadle.errors import ExecError
 from treadle.execution import Environment, Sandbox
 from treadle.protocol.exec import FileSystemPermissions, Permissions, SandboxEntry, SandboxPath
+from treadle.tools import MAX_AGGREGATED, MAX_DELTA_BYTES, CommandSession, CommandSessions, CommandSpec, ToolInputError
 from treadle.tools.command import command_sessions as module
-from treadle.tools.command.command_session import MAX_AGGREGATED, MAX_DELTA_BYTES
-from treadle.tools.command.command_sessions import CommandSession, CommandSessions, CommandSpec
-from treadle.tools.tool_arguments import ToolInputError
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pytest
 from scripts import make_configuration
 
 from doc_blocks import BLOCKS, DOCUMENTS, REPOSITORY, Block
+from kit.ports import free_port
 from system.runners.fake_engine import fake
 
 DEADLINE: Final = 100
@@ -59,6 +59,7 @@ class Scratch:
         (self.project / "hello.py").write_text('print("hello")\n')
         (self.project / "notes.txt").write_text("a note\n")
         (self.project / "token").write_text("a-token-of-the-reader")
+        (self.project / "token").chmod(0o600)
         # Nobody's settings and keys; only how Python is found.
         self.environment = {
             "HOME": str(self.home),
@@ -68,7 +69,7 @@ class Scratch:
             "LANG": "C.UTF-8",
             "TERM": "dumb",
         }
-        self._port = _free_port()
+        self._port = free_port()
         self.shell("git init -q . && git add . && git -c user.name=me -c user.email=me@localhost commit -qm first")
 
     def here(self, text: str) -> str:
@@ -117,13 +118,6 @@ class Scratch:
 def _script(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _run_script(block: Block, scratch: Scratch) -> None:

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from kit.processes import processes_left, processes_with
-from treadle.execution import Environment, ExecError, ExecParams
-from treadle.execution.local import LocalBackend
-from treadle.execution.supervisor import supervisor_client as client
+from treadle.execution import Environment, ExecError, ExecParams, LocalBackend
+from treadle.execution import supervisor as client
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +26,7 @@ PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 WITHOUT_TAGS = """
 import asyncio, sys
 from treadle.execution import Environment, ExecError, ExecParams
-from treadle.execution.local import LocalBackend
+from treadle.execution.local_backend import LocalBackend
 
 async def main():
     async with await Environment.connect(None) as env:

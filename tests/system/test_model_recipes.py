@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from treadle.llm.known_providers import KNOWN, OFFLINE
+from treadle.llm import KNOWN, OFFLINE
 from treadle.testing import MockModel
 from wire_rules import check_request
 

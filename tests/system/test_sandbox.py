@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import shutil
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,16 +20,13 @@ import pytest
 
 from kit.sandboxes import usable
 from treadle.errors import INVALID_REQUEST, ExecError
-from treadle.execution.sandbox import confinement, host, landlock
-from treadle.execution.sandbox.confinement import Confined, Mechanism, confine
-from treadle.execution.sandbox.host import HOST, Host, Unusable
-from treadle.execution.sandbox.landlock import LAUNCHER
-from treadle.execution.sandbox.policy import Policy, Rule
+from treadle.execution import HOST, LAUNCHER, Confined, Host, Mechanism, PathRule, Policy, Unusable, confine, handing
+from treadle.execution.sandbox import confinement, landlock
 
 DEADLINE = 60.0
 PYTHON = os.path.realpath(sys.executable)
 SYSTEM_PATH = {"PATH": "/usr/bin:/bin"}
-SYSTEM_RULES = tuple(Rule(path, "read") for path in ("/etc", "/usr") if os.path.isdir(path))
+SYSTEM_RULES = tuple(PathRule(path, "read") for path in ("/etc", "/usr") if os.path.isdir(path))
 
 CONNECT = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 30).sendall(b'x')"
 DATAGRAM = (
@@ -50,8 +49,8 @@ class Place:
     root: Path
     work: Path
 
-    def policy(self, *more: Rule, network: bool = False) -> Policy:
-        rules = {rule.path: rule for rule in (Rule("/", "read"), Rule(str(self.work), "write"), *more)}
+    def policy(self, *more: PathRule, network: bool = False) -> Policy:
+        rules = {rule.path: rule for rule in (PathRule("/", "read"), PathRule(str(self.work), "write"), *more)}
         return Policy(tuple(rules[path] for path in sorted(rules)), network)
 
 
@@ -74,14 +73,19 @@ def prepare(
 ) -> Confined:
     confined = confine(policy, argv=argv, arg0=arg0, cwd=str(cwd), env=env, tty=tty, mechanism=mechanism)
     assert confined.sandbox_type == "linuxSeccomp"
-    assert confined.arg0 is None
     return confined
 
 
 def started(confined: Confined, cwd: Path) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        confined.argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=confined.env, start_new_session=True
+        handing(confined.argv, confined.handed),
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        cwd=cwd,
+        env={},
+        start_new_session=True,
     )
 
 
@@ -162,7 +166,7 @@ def test_a_link_out_of_the_workspace_leads_nowhere(mechanism: Mechanism, place: 
 
 def test_read_only(mechanism: Mechanism, place: Place) -> None:
     (place.work / "file").write_text("text")
-    done = shell(Policy((Rule("/", "read"),), network=False), "cat file; echo x > new", mechanism, place.work)
+    done = shell(Policy((PathRule("/", "read"),), network=False), "cat file; echo x > new", mechanism, place.work)
     assert done.stdout == b"text"
     assert done.returncode != 0
     assert not (place.work / "new").exists()
@@ -171,7 +175,7 @@ def test_read_only(mechanism: Mechanism, place: Place) -> None:
 def test_without_a_rule_nothing_can_be_read_or_written(mechanism: Mechanism, place: Place) -> None:
     (place.root / "secret").write_text("hidden")
     (place.work / "file").write_text("text")
-    policy = Policy((*SYSTEM_RULES, Rule(str(place.work), "write")), network=False)
+    policy = Policy((*SYSTEM_RULES, PathRule(str(place.work), "write")), network=False)
     script = f"cat file; echo x > new; echo x > {place.root}/no && echo wrote; cat {place.root}/secret"
     done = shell(policy, script, mechanism, place.work)
     assert done.stdout == b"text", done.stderr
@@ -188,7 +192,7 @@ def test_a_working_directory_without_a_rule_is_refused(mechanism: Mechanism, pla
 def test_a_protected_directory_stays_read_only(bubblewrap: Mechanism, place: Place) -> None:
     (place.work / ".git").mkdir()
     (place.work / ".git/config").write_text("kept")
-    policy = place.policy(Rule(f"{place.work}/.git", "read"))
+    policy = place.policy(PathRule(f"{place.work}/.git", "read"))
     script = "cat .git/config; echo x > .git/config; echo x > .git/new; mv .git moved; rm -rf .git; echo y > free"
     done = shell(policy, script, bubblewrap, place.work)
     assert done.stdout == b"kept"
@@ -199,7 +203,7 @@ def test_a_protected_directory_stays_read_only(bubblewrap: Mechanism, place: Pla
 
 def test_a_protected_directory_cannot_be_replaced_by_renaming_its_parent(bubblewrap: Mechanism, place: Place) -> None:
     (place.work / "sub/.git").mkdir(parents=True)
-    policy = place.policy(Rule(f"{place.work}/sub/.git", "read"))
+    policy = place.policy(PathRule(f"{place.work}/sub/.git", "read"))
     done = shell(policy, "mv sub other; mkdir -p sub/.git && echo evil > sub/.git/config", bubblewrap, place.work)
     assert done.returncode != 0
     assert list((place.work / "sub/.git").iterdir()) == []
@@ -209,7 +213,7 @@ def test_a_protected_directory_cannot_be_replaced_by_renaming_its_parent(bubblew
 def test_landlock_refuses_a_protected_directory(place: Place) -> None:
     (place.work / ".git").mkdir()
     with pytest.raises(ExecError, match="Landlock cannot keep") as caught:
-        prepare(place.policy(Rule(f"{place.work}/.git", "read")), ["/bin/true"], usable("landlock"), place.work)
+        prepare(place.policy(PathRule(f"{place.work}/.git", "read")), ["/bin/true"], usable("landlock"), place.work)
     assert caught.value.code == INVALID_REQUEST
 
 
@@ -218,8 +222,8 @@ def test_denied_paths_are_hidden_but_for_what_is_granted_below(bubblewrap: Mecha
     (place.work / "private/key").write_text("hidden")
     (place.work / "private/open/note").write_text("shown")
     (place.work / "token").write_text("hidden")
-    hidden = (Rule(f"{place.work}/private", "none"), Rule(f"{place.work}/token", "none"))
-    policy = place.policy(*hidden, Rule(f"{place.work}/private/open", "read"))
+    hidden = (PathRule(f"{place.work}/private", "none"), PathRule(f"{place.work}/token", "none"))
+    policy = place.policy(*hidden, PathRule(f"{place.work}/private/open", "read"))
     script = (
         "cat private/open/note; cat private/key token; ls private; echo x > private/new; echo x > token; rm -f token"
     )
@@ -244,7 +248,7 @@ def test_a_launcher_that_a_command_changed_is_not_used(place: Place, monkeypatch
     usable("landlock")
     launcher = place.work / "launcher.py"
     shutil.copy(LAUNCHER, launcher)
-    monkeypatch.setattr(host, "LAUNCHER", str(launcher))
+    monkeypatch.setattr(confinement, "LAUNCHER", str(launcher))
     monkeypatch.setattr(landlock, "LAUNCHER", str(launcher))
     monkeypatch.setattr(confinement, "HOST", Host())
     script = f"""echo 'open("{place.root}/victim", "w")' > launcher.py"""
@@ -362,6 +366,18 @@ def test_modes_can_be_changed_inside(mechanism: Mechanism, place: Place) -> None
     assert done.stdout.split() == [b"2775", b"755"], done.stderr
 
 
+def test_modes_of_what_is_hidden_are_put_back_when_all_of_a_command_has_ended(place: Place) -> None:
+    """What it left behind may change them once more after its own exit."""
+    hidden = place.root / "hidden"
+    hidden.mkdir(mode=0o700)
+    policy = place.policy(PathRule(str(hidden), "none"))
+    confined = prepare(policy, ["true"], usable("landlock"), place.work)
+    for end in (confined.repair, confined.release):
+        hidden.chmod(0o755)
+        end()
+        assert hidden.stat().st_mode & 0o777 == 0o700
+
+
 def test_limits_can_be_lowered_and_read(mechanism: Mechanism, place: Place) -> None:
     code = (
         "import os, resource\n"
@@ -406,6 +422,29 @@ def test_the_environment_is_exactly_the_given_one(mechanism: Mechanism, place: P
     assert sorted(done.stdout.split(b"\0")[:-1]) == sorted(os.fsencode(f"{key}={value}") for key, value in env.items())
 
 
+@pytest.mark.parametrize("arg0", [None, "renamed"])
+def test_no_value_of_a_variable_stands_on_a_command_line(
+    mechanism: Mechanism, place: Place, marker: str, arg0: str | None
+) -> None:
+    """Other users can read those."""
+    names = ("PLAIN", "LD_LIBRARY_PATH", "PYTHONPATH", "PWD", "odd-name")
+    env = {**SYSTEM_PATH, **dict.fromkeys(names, f"/{marker}")}
+    confined = prepare(place.policy(), ["cat"], mechanism, place.work, env=env, arg0=arg0)
+    assert not [word for word in confined.argv if marker in word]
+    with started(confined, place.work) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"x")
+            process.stdin.flush()
+            assert process.stdout.read(1) == b"x"  # so it runs, with all that came before
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    assert marker.encode() not in Path(f"/proc/{name}/cmdline").read_bytes()
+        finally:
+            process.kill()
+
+
 def test_a_locale_is_not_invented(mechanism: Mechanism, place: Place) -> None:
     env = {**SYSTEM_PATH, "LC_CTYPE": "C"}
     done = finish(prepare(place.policy(), ["/usr/bin/env"], mechanism, place.work, env=env), place.work)
@@ -424,6 +463,52 @@ def test_odd_program_names(mechanism: Mechanism, place: Place, name: str) -> Non
     program.chmod(0o755)
     env = {"PATH": f"{place.work}:/usr/bin:/bin"}
     assert finish(prepare(place.policy(), [name], mechanism, place.work, env=env), place.work).stdout == b"ran\n"
+
+
+def test_a_script_that_names_no_shell_runs(mechanism: Mechanism, place: Place) -> None:
+    if mechanism == "landlock":
+        pytest.skip("the launcher does not take a file for a script that does not say so")
+    program = place.work / "script"
+    program.write_text("echo ran $1\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{place.work}:/usr/bin:/bin"}
+    done = finish(prepare(place.policy(), ["script", "it"], mechanism, place.work, env=env), place.work)
+    assert done.stdout == b"ran it\n"
+
+
+@pytest.mark.parametrize("arg0", [None, "renamed"])
+def test_what_cannot_be_executed_says_so(mechanism: Mechanism, place: Place, arg0: str | None) -> None:
+    (place.work / "plain").write_text("#!/bin/sh\n")
+    done = finish(prepare(place.policy(), ["./plain"], mechanism, place.work, arg0=arg0), place.work)
+    assert (done.returncode, b"plain" in done.stderr) == (126, True)
+    done = finish(prepare(place.policy(), ["./missing"], mechanism, place.work, arg0=arg0), place.work)
+    assert (done.returncode, b"No such file or directory" in done.stderr) == (127, True)
+
+
+def test_bubblewrap_has_terminals_shared_memory_and_a_proc_of_its_own(bubblewrap: Mechanism, place: Place) -> None:
+    """They are no files of the workspace, but may be written."""
+    code = (
+        "import os\n"
+        "near, far = os.openpty()\n"
+        "open(os.ttyname(far), 'w').write('x')\n"
+        "open('/dev/shm/it', 'w').write('x')\n"
+        "if os.geteuid(): open('/proc/self/comm', 'w').write('it')  # root has it read-only\n"
+        "open('/dev/stdout', 'w').write('x')\n"
+        "for name in ('a', 'b'): os.mkdir(name)\n"
+        "open('a/file', 'w').write('x')\n"
+        "os.rename('a/file', 'b/file')\n"
+        "os.link('b/file', 'a/file')\n"
+    )
+    done = python(place.policy(), bubblewrap, place.work, code)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_processes_memory_and_disk_are_not_limited(mechanism: Mechanism, place: Place) -> None:
+    """docs/security.md says so: limits of the user hold, and no others."""
+    names = ("RLIMIT_NPROC", "RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_CPU", "RLIMIT_NOFILE")
+    code = f"import resource; print([resource.getrlimit(getattr(resource, name)) for name in {names}])"
+    done = python(place.policy(), mechanism, place.work, code)
+    assert done.stdout.decode().strip() == str([resource.getrlimit(getattr(resource, name)) for name in names])
 
 
 def test_standard_input_and_working_directory(mechanism: Mechanism, place: Place) -> None:
@@ -471,8 +556,8 @@ class Terminal:
     def __init__(self, confined: Confined, cwd: Path) -> None:
         self.near, far = os.openpty()
         # setsid -c gives the terminal to the session that it makes, in the same process.
-        command = ["/usr/bin/setsid", "-c", *confined.argv]
-        self.process = subprocess.Popen(command, stdin=far, stdout=far, stderr=far, cwd=cwd, env=confined.env)
+        command = ["/usr/bin/setsid", "-c", *handing(confined.argv, confined.handed)]
+        self.process = subprocess.Popen(command, stdin=far, stdout=far, stderr=far, cwd=cwd, env={})
         os.close(far)
         self.seen = b""
 
@@ -547,7 +632,7 @@ def test_the_mechanism_can_be_configured(place: Place, monkeypatch: pytest.Monke
 def test_bubblewrap_is_preferred(bubblewrap: Mechanism, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TREADLE_SANDBOX", raising=False)
     chosen = prepare(place.policy(), ["true"], None, place.work)
-    assert chosen == prepare(place.policy(), ["true"], bubblewrap, place.work)
+    assert chosen.argv == prepare(place.policy(), ["true"], bubblewrap, place.work).argv
 
 
 def test_without_any_mechanism_the_request_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

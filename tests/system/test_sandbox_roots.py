@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,7 @@ import pytest
 from kit.sandboxes import usable
 from system.test_sandbox import DEADLINE, Place, finish, prepare, shell, started
 from treadle.errors import ExecError
-from treadle.execution.sandbox.confinement import Mechanism
-from treadle.execution.sandbox.mounts import MountTable
-from treadle.execution.sandbox.placeholders import Placeholders
-from treadle.execution.sandbox.policy import Policy, Rule, policy_from_wire
-from treadle.execution.uris import uri_from_path
+from treadle.execution import Mechanism, MountTable, PathRule, Placeholders, Policy, policy_from_wire, uri_from_path
 from treadle.protocol.exec import (
     FileSystemPermissions,
     Permissions,
@@ -106,7 +103,7 @@ def _policy(sandbox: Sandbox) -> Policy:
 def test_what_was_mounted_elsewhere_is_noticed_inside(bubblewrap: Mechanism, place: Place) -> None:
     (place.work / "ws").mkdir()
     (place.root / "victim").mkdir()
-    policy = Policy((Rule("/", "read"), Rule(f"{place.work}/ws", "write")), network=False)
+    policy = Policy((PathRule("/", "read"), PathRule(f"{place.work}/ws", "write")), network=False)
     confined = prepare(policy, ["/bin/sh", "-c", f"echo x > {place.root}/victim/escaped"], bubblewrap, place.root)
     (place.work / "ws").rename(place.work / "old")
     (place.work / "ws").symlink_to("../victim")
@@ -118,11 +115,9 @@ def test_what_was_mounted_elsewhere_is_noticed_inside(bubblewrap: Mechanism, pla
 
 def test_a_mount_that_is_missing_is_noticed_inside(bubblewrap: Mechanism, place: Place) -> None:
     (place.work / ".git").mkdir()
-    confined = prepare(place.policy(Rule(f"{place.work}/.git", "read")), ["/bin/true"], bubblewrap, place.work)
+    confined = prepare(place.policy(PathRule(f"{place.work}/.git", "read")), ["/bin/true"], bubblewrap, place.work)
     where = confined.argv.index("--ro-bind", confined.argv.index(f"{place.work}"))
-    cut = type(confined)(
-        (*confined.argv[:where], *confined.argv[where + 3 :]), None, confined.env, leaves_descendants=False
-    )
+    cut = replace(confined, argv=(*confined.argv[:where], *confined.argv[where + 3 :]))
     assert finish(confined, place.work).returncode == 0
     assert finish(cut, place.work).returncode == 125
 
@@ -131,7 +126,9 @@ def test_a_mount_that_is_missing_is_noticed_inside(bubblewrap: Mechanism, place:
 def test_odd_names_are_mounted_all_the_same(mechanism: Mechanism, place: Place, name: str) -> None:
     odd = place.work / name
     odd.mkdir()
-    done = shell(Policy((Rule("/", "read"), Rule(str(odd), "write")), network=False), "echo x > in", mechanism, odd)
+    done = shell(
+        Policy((PathRule("/", "read"), PathRule(str(odd), "write")), network=False), "echo x > in", mechanism, odd
+    )
     assert done.returncode == 0, done.stderr
     assert (odd / "in").exists()
 
@@ -149,7 +146,7 @@ def test_the_table_knows_what_is_bound(place: Place) -> None:
 
 def test_a_root_below_a_writable_path_stays_where_it_is(bubblewrap: Mechanism, place: Place) -> None:
     (place.work / "ws/out").mkdir(parents=True)
-    policy = place.policy(Rule(f"{place.work}/ws", "write"), Rule(f"{place.work}/ws/out", "write"))
+    policy = place.policy(PathRule(f"{place.work}/ws", "write"), PathRule(f"{place.work}/ws/out", "write"))
     script = "cd ..; mv ws old; ln -s /etc ws; cd ws; rmdir out; mv out old; ln -s /etc out; echo x > out/in"
     done = shell(policy, script, bubblewrap, place.work / "ws")
     assert done.returncode == 0, done.stderr
@@ -165,7 +162,7 @@ def names(directory: Path) -> list[str]:
 
 
 def test_a_missing_protected_name_cannot_be_made(bubblewrap: Mechanism, place: Place) -> None:
-    policy = place.policy(Rule(f"{place.work}/.git", "read"), Rule(f"{place.work}/sub/deep/.git", "read"))
+    policy = place.policy(PathRule(f"{place.work}/.git", "read"), PathRule(f"{place.work}/sub/deep/.git", "read"))
     script = (
         "mkdir .git; mkdir -p .git/hooks; rmdir .git; mv .git x; ln -s /etc .git; mkdir -p sub/deep/.git; echo y > in"
     )
@@ -178,8 +175,33 @@ def test_a_missing_protected_name_cannot_be_made(bubblewrap: Mechanism, place: P
     assert names(place.work) == ["in"]
 
 
+def test_a_missing_protected_file_cannot_be_made(bubblewrap: Mechanism, place: Place) -> None:
+    """Held by an empty file, which does not get in the way of those that read all of a kind."""
+    policy = place.policy(PathRule(f"{place.work}/opencode.json", "read"))
+    script = (
+        "echo {} > opencode.json; rm -f opencode.json; mv opencode.json x; ln -sf in opencode.json; cat *.json > in"
+    )
+    confined = prepare(policy, ["/bin/sh", "-c", script], bubblewrap, place.work)
+    assert finish(confined, place.work).returncode == 0
+    assert names(place.work) == ["in", "opencode.json"]
+    assert (place.work / "opencode.json").read_text() == ""
+    confined.release()
+    assert names(place.work) == ["in"]
+
+
+def test_a_file_that_somebody_writes_meanwhile_is_theirs(place: Place) -> None:
+    held = place.work / "opencode.json"
+    placeholders = Placeholders()
+    placeholders.hold(place.policy(PathRule(str(held), "read")))
+    held.write_text("{}")
+    placeholders.release()
+    assert held.read_text() == "{}"
+    Placeholders().hold(place.policy(PathRule(str(held), "read")))
+    assert held.read_text() == "{}"
+
+
 def test_several_commands_hold_a_name_until_the_last_has_ended(bubblewrap: Mechanism, place: Place) -> None:
-    policy = place.policy(Rule(f"{place.work}/.git", "read"))
+    policy = place.policy(PathRule(f"{place.work}/.git", "read"))
     argv = ["/bin/sh", "-c", "read line; mkdir .git/hooks"]
     confined = [prepare(policy, argv, bubblewrap, place.work) for _ in range(2)]
     running = [started(one, place.work) for one in confined]
@@ -192,7 +214,7 @@ def test_several_commands_hold_a_name_until_the_last_has_ended(bubblewrap: Mecha
 
 
 def test_what_a_killed_server_left_is_taken_over(place: Place) -> None:
-    policy = place.policy(Rule(f"{place.work}/.git", "read"))
+    policy = place.policy(PathRule(f"{place.work}/.git", "read"))
     left, own = Placeholders(), Placeholders()
     left.hold(policy)
     for _, descriptor in left._held:
@@ -205,7 +227,7 @@ def test_what_a_killed_server_left_is_taken_over(place: Place) -> None:
 
 
 def test_a_name_that_somebody_uses_meanwhile_is_theirs(place: Place) -> None:
-    policy = place.policy(Rule(f"{place.work}/.git", "read"))
+    policy = place.policy(PathRule(f"{place.work}/.git", "read"))
     for inhabited in (True, False):
         placeholders = Placeholders()
         placeholders.hold(policy)
@@ -219,13 +241,13 @@ def test_a_name_that_somebody_uses_meanwhile_is_theirs(place: Place) -> None:
 def test_an_empty_directory_of_the_user_stays(place: Place) -> None:
     (place.work / ".git").mkdir()
     placeholders = Placeholders()
-    placeholders.hold(place.policy(Rule(f"{place.work}/.git", "read")))
+    placeholders.hold(place.policy(PathRule(f"{place.work}/.git", "read")))
     placeholders.release()
     assert names(place.work) == [".git"]
 
 
 def test_a_refused_command_leaves_nothing(bubblewrap: Mechanism, place: Place) -> None:
-    policy = place.policy(Rule(f"{place.work}/.git", "read"), Rule("/usr/bin", "none"))
+    policy = place.policy(PathRule(f"{place.work}/.git", "read"), PathRule("/usr/bin", "none"))
     with pytest.raises(ExecError, match="needed to start"):
         prepare(policy, ["/bin/true"], bubblewrap, place.work)
     assert names(place.work) == []
@@ -240,7 +262,7 @@ def test_a_hidden_directory_in_a_readable_one(mechanism: Mechanism, place: Place
     (hidden / "auth.json").write_text("secret")
     (hidden / "skills/one").write_text("skill")
     beside.write_text("beside")
-    policy = place.policy(Rule(str(hidden), "none"), Rule(f"{hidden}/skills", "read"))
+    policy = place.policy(PathRule(str(hidden), "none"), PathRule(f"{hidden}/skills", "read"))
     script = (
         f"cat {beside} {hidden}/skills/one /etc/passwd > x && ls / {place.root} > x || echo bad; echo x > in;"
         f"cat {hidden}/auth.json; echo x > {hidden}/auth.json; echo x > {hidden}/new; echo x > {hidden}/skills/one; "
@@ -257,7 +279,7 @@ def test_a_hidden_directory_in_a_readable_one(mechanism: Mechanism, place: Place
 
 def test_a_workspace_in_a_hidden_directory(mechanism: Mechanism, place: Place) -> None:
     (place.root / "token").write_text("secret")
-    policy = place.policy(Rule(str(place.root), "none"))
+    policy = place.policy(PathRule(str(place.root), "none"))
     done = shell(policy, f"echo x > in; cat {place.root}/token", mechanism, place.work)
     assert (place.work / "in").exists()
     assert b"secret" not in done.stdout
@@ -267,4 +289,4 @@ def test_a_workspace_in_a_hidden_directory(mechanism: Mechanism, place: Place) -
 def test_landlock_says_what_to_do_about_a_hidden_directory_in_a_writable_one(place: Place) -> None:
     (place.work / "home").mkdir()
     with pytest.raises(ExecError, match=r"install bubblewrap .* or have it outside"):
-        prepare(place.policy(Rule(f"{place.work}/home", "none")), ["true"], usable("landlock"), place.work)
+        prepare(place.policy(PathRule(f"{place.work}/home", "none")), ["true"], usable("landlock"), place.work)

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from treadle.store import StoreError
+from treadle.store import StoreError, open_sqlite
 from treadle.store.sqlite import schema
-from treadle.store.sqlite.file_store import open_sqlite
-from treadle.testing.store_checks.sample_records import A, B, event
+from treadle.testing import A, B, event
 from unit.store.pause import stopped
 from unit.store.store_process import store_process
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 30
+KILLS = 15
 
 
 def _assert_sound(home: Path) -> None:

@@ -212,6 +212,13 @@ def test_missing_params_name_the_first_missing_field(
     assert f"`{field}`" in text
 
 
+def test_half_a_character_is_named_and_a_nul_starts_nothing(client: ExecClient, tmp_path: Path) -> None:
+    code, text = client.failure("process/start", start_params("p", ["true", "a\ud800b"], tmp_path))
+    assert (code, text) == (-32602, "a text has half a character (a lone surrogate)")
+    assert "NUL" in client.failure("process/start", start_params("p", ["true", "a\0b"], tmp_path))[1]
+    assert client.call("process/list") == {"processes": []}
+
+
 @pytest.mark.parametrize("params", [[], 5, "x", True, {"x": 1}])
 @pytest.mark.parametrize("method", ["environment/info", STATUS, "process/list"])
 def test_methods_without_params_refuse_some(client: ExecClient, method: str, params: object) -> None:

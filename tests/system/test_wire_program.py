@@ -194,7 +194,8 @@ def test_what_is_not_http_is_turned_away(server: ServerProcess, web: http.client
 @pytest.fixture
 def token_file(tmp_path: Path) -> Path:
     path = tmp_path / "token"
-    path.write_text("s3cret-token\n")
+    path.write_text("s3cret-token-of-us\n")
+    path.chmod(0o600)
     return path
 
 
@@ -203,14 +204,20 @@ def test_token(tmp_path: Path, token_file: Path, address: str) -> None:
     with running(tmp_path, "--listen", f"ws://{address}:0", "--token-file", str(token_file)) as server:
         assert server.url.startswith(f"ws://{address}:")
         url = server.url.replace("0.0.0.0", "127.0.0.1")
-        wrong = ("Bearer wrong", "Bearer s3cret-token-and-more", "Bearer ", "Basic s3cret-token", "s3cret-token")
+        wrong = (
+            "Bearer wrong",
+            "Bearer s3cret-token-of-us-and-more",
+            "Bearer ",
+            "Basic s3cret-token-of-us",
+            "s3cret-token-of-us",
+        )
         for authorization in (None, *wrong):
             headers = {} if authorization is None else {"Authorization": authorization}
             with pytest.raises(InvalidStatus) as caught, connected(url, headers=headers):
                 pass
             assert caught.value.response.status_code == 401
             assert b"s3cret" not in (caught.value.response.body or b"")
-        with connected(url, headers={"Authorization": "Bearer s3cret-token"}) as client:
+        with connected(url, headers={"Authorization": "Bearer s3cret-token-of-us"}) as client:
             assert client.handshake().call("environment/status") == READY
         port = int(server.url.rpartition(":")[2])
         health = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
@@ -224,6 +231,31 @@ def test_token(tmp_path: Path, token_file: Path, address: str) -> None:
 def test_off_loopback_a_token_is_required(tmp_path: Path, url: str) -> None:
     text = refused(tmp_path, "--listen", url)
     assert "--token-file" in text
+
+
+def test_a_short_token_is_for_loopback_alone(tmp_path: Path, token_file: Path) -> None:
+    token_file.write_text("fifteen-letters")
+    text = refused(tmp_path, "--listen", "ws://0.0.0.0:0", "--token-file", str(token_file))
+    assert "with a token of less than 16 characters" in text
+    assert "umask 077; openssl rand -hex 32 > FILE" in text
+    assert "fifteen" not in text
+    with running(tmp_path, "--token-file", str(token_file)) as server:
+        assert server.url
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610])
+def test_a_token_file_that_others_can_use_is_refused(tmp_path: Path, token_file: Path, mode: int) -> None:
+    token_file.chmod(mode)
+    text = refused(tmp_path, "--token-file", str(token_file))
+    assert f"its mode is {mode:04o}: other users can read or change it" in text
+    assert f"chmod 600 {token_file}" in text
+    assert "s3cret" not in text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_token_file_of_another_user_is_refused(tmp_path: Path, token_file: Path) -> None:
+    os.chown(token_file, 65534, -1)
+    assert "belongs to another user (id 65534)" in refused(tmp_path, "--token-file", str(token_file))
 
 
 @pytest.mark.parametrize("content", [None, b"", b" \n", b"two words", b"\xff\xfe", "ünicode".encode(), b"a\nb"])

@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from treadle.execution import Environment
-from treadle.runners.projects import checkouts
-from treadle.runners.projects.checkouts import WorktreeError, alone
-from treadle.runners.projects.git import Git, GitError
-from treadle.runners.projects.projects import Project
-from treadle.runners.projects.worktrees import Worktrees
+from treadle.runners import Git, GitError, Project, WorktreeError, Worktrees, alone
+from treadle.runners import worktrees as checkouts
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 100
@@ -224,13 +221,35 @@ async def test_hooks_and_a_foreign_repository_in_the_environment_have_no_say(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("name", ["evil", "a=b"])
+async def test_a_filter_of_the_repository_does_not_run_and_one_of_the_user_does(
+    worktrees: Worktrees, repository: Path, tmp_path: Path, name: str
+) -> None:
+    git(tmp_path, "config", "--global", "filter.users.smudge", "sed s/^/user-/")
+    git(tmp_path, "config", "--global", "filter.users.clean", "sed s/^user-//")
+    commit(repository, "theirs")
+    runs = f"touch {tmp_path}/ran; cat"
+    for key, value in (("smudge", runs), ("clean", runs), ("process", f"touch {tmp_path}/ran"), ("required", "true")):
+        git(repository, "config", f"filter.{name}.{key}", value)
+    git(repository, "config", "filter.users.smudge", runs)
+    info = repository / ".git/info"
+    info.mkdir(exist_ok=True)
+    (info / "attributes").write_text(f"file filter={name}\ntheirs filter=users\n")
+    found = Path((await worktrees.open("x")).path)
+    assert (found / "file").read_text() == "file"
+    assert (found / "theirs").read_text() == "user-theirs"
+    os.utime(found / "file", (1, 1))  # so that git reads it again, to see whether it has changed
+    await worktrees.remove("x")
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_git_asks_nobody_and_ends_in_time(environment: Environment, repository: Path) -> None:
     asked = Git(environment, str(repository))
     with pytest.raises(GitError, match=r"longer than 0\.5 s") as caught:
-        await asked.tell("-c", "alias.wait=!sleep 60", "wait", timeout=0.5)
+        await asked.run("-c", "alias.wait=!sleep 60", "wait", timeout=0.5)
     assert caught.value.exit_code is None
     with pytest.raises(GitError) as caught:
-        await asked.tell("-c", "alias.leak=!echo https://me:secret@host/x >&2; exit 3", "leak")
+        await asked.run("-c", "alias.leak=!echo https://me:secret@host/x >&2; exit 3", "leak")
     assert (caught.value.exit_code, caught.value.said) == (3, "https://host/x")
 
 
@@ -246,8 +265,8 @@ async def test_many_who_want_the_same_branch_get_the_same_worktree(worktrees: Wo
 OPEN = """
 import asyncio, sys
 from treadle.execution import Environment
-from treadle.runners.projects.projects import Project
-from treadle.runners.projects.worktrees import Worktrees
+from treadle.runners.projects import Project
+from treadle.runners.worktrees import Worktrees
 
 async def main():
     async with await Environment.connect() as environment:
@@ -299,14 +318,14 @@ async def test_whoever_is_cancelled_leaves_nothing_half_made(
     commit(repository, "second")
     began = tmp_path / "began"
     os.mkfifo(began)
-    git(repository, "config", "filter.slow.smudge", f"echo > {began}; sleep 60; cat")
+    git(repository, "config", "--global", "filter.slow.smudge", f"echo > {began}; sleep 60; cat")
     opening = asyncio.create_task(worktrees.open("x"))
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.to_thread(began.read_text)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    git(repository, "config", "--unset", "filter.slow.smudge")
+    git(repository, "config", "--global", "--unset", "filter.slow.smudge")
     assert (await worktrees.open("x")).path == str(repository / ".worktrees/x")
     assert git(repository / ".worktrees/x", "status", "--porcelain") == ""
 

@@ -32,6 +32,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """What the documents call build-host."""
     token = tmp_path_factory.mktemp("docs") / "token"
     token.write_text(TOKEN)
+    token.chmod(0o600)
     command = [sys.executable, "-m", "treadle", "exec-server", "--token-file", str(token)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

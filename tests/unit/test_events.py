@@ -134,6 +134,11 @@ class LogMachine(RuleBasedStateMachine):
         reader.cursor.close()
         assert self.progress - before == 1
 
+    @rule(seq=st.integers(0, 30))
+    def discard(self, seq: int) -> None:
+        self.log.discard(seq)
+        self.first = max(self.first, min(seq, len(self.written)) + 1)
+
     @rule()
     def close(self) -> None:
         self.log.close()

@@ -1,14 +1,25 @@
-"""`Journal`: what happens in a thread, numbered, kept and then told.
+"""`Journal`: the events of a thread, numbered, committed and then published.
 
 Every change of a thread is an event. A numbered one is published only after it is committed, with everything that was
-written along with it; a delta is not numbered and not kept, it follows the event before it. Order is total: what was
-emitted first is published first, and an answer to a request has its place in that order too: see `place`.
+written along with it; a delta is not numbered and not stored, it follows the event before it. Order is total: what was
+emitted first is published first, and the answer to a request has its place in that order too (`barrier`).
 
-A number that was published is one that is kept: after a failure the numbers go on from the last of those, and what is
-published meanwhile has none.
+    emit, write ─▶ _writes, the batch that is being filled ─▶ Store.submit ─▶ _done ─▶ committed
+    emit, append, after, barrier ─▶ _waiting, each with the batch that has to be committed before ─▶ published
 
-It owns the numbers, the order, the batches and the claim under which they are written. It does not know who listens,
-nor what the events mean.
+One batch is under way at a time, and what comes meanwhile is the next: a busy store gets few large transactions. It is
+submitted two steps of the loop after its first write, so that a task that was just started can add to it. For whoever
+waits (`flush`) the next batch follows at once, and the store commits it only if the one before it was committed.
+
+At a barrier publishing pauses for one step of the loop: the task that waits there runs first, and an answer that it
+gives without awaiting again comes before the events that were emitted after the barrier.
+
+When a batch fails, nothing of it or after it is published; `failure` is set, `on_failure` is called once, and every
+emit raises the failure, until `reset`. A number that was published is one that is stored: after a failure the numbers
+go on from the last of those, and what is published meanwhile has none.
+
+The journal owns the numbers, the order, the batches and the claim under which they are written. It does not know who
+listens, nor what the events mean.
 """
 
 from __future__ import annotations
@@ -22,7 +33,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.agent.event import DeltaStream, Event, Frame, encode_frame
+from treadle.agent.event import DeltaStream, Event, EventFrame, encode_frame
 from treadle.store.contract import EventRecord, Loaded, Release, Store, StoreError, Write
 
 # Deltas of one item are joined while more than this waits to be published: the store is behind then.
@@ -44,20 +55,23 @@ _Entry: TypeAlias = Event | _Delta | asyncio.Future[None] | Callable[[], None]
 
 
 class Journal:
-    """The events of one thread. One batch of writes is under way at a time, and what comes meanwhile is the next; for
-    whoever waits it follows at once, and is kept only if the one before it was.
-
-    When a batch fails, nothing of it or after it is published; `failure` is set and every emit raises it, until
-    `reset`.
-    """
-
-    def __init__(self, thread_id: str, store: Store, publish: Publish, *, seq: int = 0, fence: int = 0) -> None:
+    def __init__(
+        self,
+        thread_id: str,
+        store: Store,
+        publish: Publish,
+        *,
+        seq: int = 0,
+        fence: int = 0,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
         self.thread_id = thread_id
         self.seq: int = seq
         self.fence: int = fence  # of the last claim that is known
         self.failure: StoreError | None = None
         self._store = store
         self._publish = publish
+        self._on_failure = on_failure
         self._waiting: deque[tuple[int, _Entry]] = deque()  # with the batch that has to be committed before
         self._writes: list[Write] = []
         self._batch = 0  # the one that is being filled
@@ -65,18 +79,18 @@ class Journal:
         self._under_way = 0  # batches that were submitted and not answered for
         self._claiming = False
         self._scheduled = False
-        self._pausing = False  # whoever waited for its place has not had its step yet
-        self._kept_seq = seq
+        self._pausing = False  # the task that waited at a barrier has not had its step yet
+        self._committed_seq = seq
         self._submitted_seq = seq
 
     # --- adding ---
 
     def emit(self, method: str, params: Struct, *writes: Write) -> Event:
-        """Add a numbered event, and what has to be kept along with it."""
+        """Add a numbered event, and what has to be stored along with it."""
         self._check()
         self.seq += 1
         now = time_ns() // 1_000_000
-        frame = encode_frame(Frame(method, params, now, self.seq))
+        frame = encode_frame(EventFrame(method, params, now, self.seq))
         event = Event(method, params, self.seq, now, frame)
         self._writes += writes
         self._writes.append(EventRecord(self.thread_id, self.seq, frame))
@@ -99,50 +113,50 @@ class Journal:
             self._publish(Event(stream.method, stream.params(delta=text), self.seq, time_ns() // 1_000_000))
 
     def write(self, *writes: Write) -> None:
-        """Keep something that is not published."""
+        """Store something that is not published."""
         self._check()
         self._writes += writes
         self._schedule()
 
     def after(self, action: Callable[[], None]) -> None:
-        """Run `action` when everything so far is kept and published; after a failure at once."""
+        """Run `action` when everything so far is committed and published; after a failure at once."""
         if self.failure is None and (self.busy or self._pausing):
             self._add(action)
         else:
             action()
 
-    def place(self) -> asyncio.Future[None]:
-        """The present place in the order, to be waited for with `reach`.
+    def barrier(self) -> asyncio.Future[None]:
+        """The present place in the order, to be awaited with `wait_for`: it is reached when everything before it is
+        committed and published."""
+        barrier: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.resolve_in_order(barrier)
+        return barrier
 
-        It is reached when everything before it is kept and published. What was emitted after it is published when the
-        task that waits has had its step: an answer that it gives without waiting again comes before that.
-        """
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.resolve_in_order(place)
-        return place
-
-    def resolve_in_order(self, place: asyncio.Future[None]) -> None:
-        """Make the present place in the order that of a future that somebody waits for already."""
+    def resolve_in_order(self, barrier: asyncio.Future[None]) -> None:
+        """Make a future that somebody awaits already the barrier of the present place in the order."""
         if self.failure is not None:
-            _set(place)
+            _set(barrier)
         elif self.busy or self._pausing:
-            self._add(place)
+            self._add(barrier)
         else:
-            self._pause_for(place)
+            self._pause_for(barrier)
 
-    async def reach(self, place: asyncio.Future[None]) -> None:
-        """Wait for a place. Raises `StoreError` when what was before it could not be kept."""
-        await place
+    async def wait_for(self, barrier: asyncio.Future[None]) -> None:
+        """Raises `StoreError` when what was before the barrier could not be committed."""
+        await barrier
         self._check()
 
     async def flush(self) -> None:
-        """Wait until everything so far is kept and published. Raises `StoreError`."""
-        place = self.place()
-        self._submit_behind()  # at once: whoever waits has nothing to add
-        await self.reach(place)
+        """Wait until everything so far is committed and published. Raises `StoreError`."""
+        barrier = self.barrier()
+        # At once, also behind a batch that is under way: whoever waits has nothing to add, and the store sees by the
+        # numbers whether the batch before was committed.
+        if not self._under_way or (self._under_way == 1 and self._submitted_seq > self._committed_seq):
+            self._submit_batch()
+        await self.wait_for(barrier)
 
-    def announce(self, method: str, params: Struct) -> None:
-        """Publish something now that is not kept, and so has no number: failures of the store itself, say."""
+    def publish_unnumbered(self, method: str, params: Struct) -> None:
+        """Publish something now that is not stored, and so has no number: failures of the store itself, say."""
         self._publish(Event(method, params, None, time_ns() // 1_000_000))
 
     # --- the right to write ---
@@ -158,13 +172,13 @@ class Journal:
         try:
             claim = await self._store.claim(self.thread_id, self.fence if self.failure is None else -1)
             if claim.news is not None:
-                self._abandon()
+                self._drop_waiting()
                 self.reset(claim.news)
             self.fence = claim.fence
         finally:
             self._claiming = False
             self._submit()
-            self._publish_kept()
+            self._publish_committed()
         return claim.news
 
     def release(self) -> None:
@@ -183,11 +197,11 @@ class Journal:
         """Begin again after what the store has."""
         self.failure = None
         self.fence = loaded.fence
-        self.seq = self._kept_seq = self._submitted_seq = loaded.counters.seq
+        self.seq = self._committed_seq = self._submitted_seq = loaded.counters.seq
 
     @property
     def busy(self) -> bool:
-        """Whether something is still to be kept or published."""
+        """Whether something is still to be committed or published."""
         return bool(self._waiting or self._writes or self._under_way or self._claiming)
 
     # --- inside ---
@@ -210,14 +224,9 @@ class Journal:
             loop.call_soon(loop.call_soon, self._submit)
 
     def _submit(self) -> None:
-        """What there is, when nothing is under way."""
+        """Submit the batch, when nothing is under way."""
         self._scheduled = False
         if not self._under_way:
-            self._submit_batch()
-
-    def _submit_behind(self) -> None:
-        """What there is, also behind a batch that is under way: the store sees by its numbers whether it was kept."""
-        if not self._under_way or (self._under_way == 1 and self._submitted_seq > self._kept_seq):
             self._submit_batch()
 
     def _submit_batch(self) -> None:
@@ -231,18 +240,22 @@ class Journal:
         self._store.submit(self.thread_id, self.fence, writes, done, after_seq)
 
     def _done(self, batch: int, seq: int, error: StoreError | None) -> None:
-        if batch <= self._committed:  # given up with the one before it
+        if batch <= self._committed:  # dropped with the one before it
             return
         self._under_way -= 1
         if error is not None:
-            self._fail(error)
+            self.failure = error
+            self._under_way = 0
+            self.seq = self._committed_seq
+            self._drop_waiting()
+            self._on_failure()
             return
         self._committed = batch
-        self._kept_seq = seq
+        self._committed_seq = seq
         self._submit()
-        self._publish_kept()
+        self._publish_committed()
 
-    def _publish_kept(self) -> None:
+    def _publish_committed(self) -> None:
         while self._waiting and not self._pausing and self._waiting[0][0] <= self._committed:
             _, entry = self._waiting.popleft()
             if isinstance(entry, Event):
@@ -255,25 +268,20 @@ class Journal:
             else:
                 entry()
 
-    def _pause_for(self, place: asyncio.Future[None]) -> None:
-        if place.done():  # whoever waited was cancelled
+    def _pause_for(self, barrier: asyncio.Future[None]) -> None:
+        if barrier.done():  # whoever waited was cancelled
             return
+
+        def go_on() -> None:
+            self._pausing = False
+            self._publish_committed()
+
         self._pausing = True
-        place.set_result(None)  # which schedules the step of the task that waits, before ours
-        asyncio.get_running_loop().call_soon(self._go_on)
+        barrier.set_result(None)  # which schedules the step of the task that waits, before ours
+        asyncio.get_running_loop().call_soon(go_on)
 
-    def _go_on(self) -> None:
-        self._pausing = False
-        self._publish_kept()
-
-    def _fail(self, error: StoreError) -> None:
-        self.failure = error
-        self._under_way = 0
-        self.seq = self._kept_seq
-        self._abandon()
-
-    def _abandon(self) -> None:
-        """Nothing that waits is kept or published any more; who waits for its place in the order has it now."""
+    def _drop_waiting(self) -> None:
+        """Nothing that waits is committed or published any more; barriers are reached, and actions run, now."""
         self._writes.clear()
         self._committed = self._batch - 1
         waiting, self._waiting = self._waiting, deque()

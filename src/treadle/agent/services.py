@@ -7,13 +7,15 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from treadle.agent.client_requests import ClientRequest
     from treadle.agent.event import Event
-    from treadle.agent.state import Settings
-    from treadle.agent.turn_runtime import Runtime
+    from treadle.agent.thread.client_requests import ClientRequest
+    from treadle.agent.thread.thread_mcp import ThreadServer
+    from treadle.agent.thread.thread_state import Settings
     from treadle.config import Config
+    from treadle.config.mcp_settings import McpServerConfig
     from treadle.execution import Environment
     from treadle.llm import Model
+    from treadle.mcp.mcp_server import McpServer
     from treadle.store.contract import Store
 
 
@@ -22,7 +24,7 @@ class Services(Protocol):
 
     @property
     def home(self) -> str:
-        """Where threads are kept."""
+        """The folder where threads are stored."""
 
     @property
     def cwd(self) -> str:
@@ -32,24 +34,28 @@ class Services(Protocol):
     def config(self) -> Config:
         """The configuration for what begins now. Raises `ConfigError` as long as it cannot be used."""
 
+    def refresh_config(self) -> None:
+        """Look whether the files of the configuration have changed: before a turn starts."""
+
     def config_for(self, settings: Settings) -> Config:
         """The configuration with what the thread was given on top."""
 
     def model_for(self, settings: Settings) -> Model:
         """The model of the thread's provider. Raises `ProviderConfigError` or `ModelError`."""
 
-    def runtime_for(self, settings: Settings) -> Runtime:
-        """What runs the turns of a thread with these settings."""
-
     async def environment(self) -> Environment:
         """Where commands run; started when it is first asked for."""
 
     async def store(self) -> Store:
-        """The threads that are kept. Raises `StoreError`."""
+        """The store of threads on disk. Raises `StoreError`."""
+
+    @property
+    def mcp(self) -> McpServices:
+        """The MCP servers of threads; made when a thread has one."""
 
     @property
     def ephemeral_store(self) -> Store:
-        """The threads that end with the server."""
+        """The store of threads that end with the server."""
 
     @property
     def draining(self) -> bool:
@@ -57,6 +63,20 @@ class Services(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run something that the server owns and ends."""
+
+
+class McpServices(Protocol):
+    def connect(self, config: McpServerConfig, cwd: str, user: ThreadServer) -> McpServer:
+        """A server for a thread: one of its own, or the one that is shared. It is started by whoever uses it."""
+
+    async def disconnect(self, server: McpServer, user: ThreadServer) -> None:
+        """The thread does not need it any more: end it, unless another thread does."""
+
+    def is_logged_in(self, config: McpServerConfig) -> bool:
+        """Whether there is a token for it, of a login."""
+
+    async def approve_always(self, server: str, tool: str) -> str | None:
+        """Note in the settings that a tool may run without being asked about; why not, when that is not done."""
 
 
 class Subscribers(Protocol):

@@ -6,23 +6,28 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from treadle.cli.listening import add_token_arguments, announced, listener_token
-from treadle.cli.server_process import (
+from treadle.cli.own_process import (
     exit_with_deadline,
+    reload_on_hangup,
     start_logging,
     stop_on_signals,
     take_stdio,
     use_one_malloc_arena,
 )
+from treadle.cli.server_command import add_token_arguments, listener_token, listening_at
 from treadle.cli.streams import write_stderr, write_stdout
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
     from treadle.cli.early_initialize import EarlyInitialize
+    from treadle.cli.mcp_sessions import McpSessions
     from treadle.server.app import AppServer
     from treadle.transport import Address, Channel
+    from treadle.transport.websocket import Head
 
-_NAME = "app-server"
 _EXAMPLES = """\
 examples:
   treadle app-server
@@ -52,49 +57,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _start_logging(given: str | None, overrides: tuple[str, ...]) -> None:
-    """Clients that start a Codex server set its log level by `RUST_LOG`."""
-    start_logging(_level_of(os.environ.get("RUST_LOG", "")), given, overrides)
-
-
-def _level_of(rust_log: str) -> str:
-    return rust_log if rust_log in ("debug", "info", "error") else "warning"
-
-
 def run(arguments: argparse.Namespace) -> int:
+    """Serve; gives the exit code."""
     overrides = tuple(arguments.config_overrides)
     try:
         if overrides:
-            _check(overrides)
+            _check_overrides(overrides)
         if arguments.listen in ("stdio://", "stdio"):
             return _run_stdio(arguments.log_level, overrides)
-        return _run_listening(arguments, overrides)
+
+        import asyncio  # `--help` does without it
+
+        use_one_malloc_arena()
+        _start_logging(arguments.log_level, overrides)
+        return asyncio.run(_serve(arguments, overrides))
     except TreadleError as error:
-        return _refuse(error)
+        # Only when the start fails.
+        from treadle.cli.problem import report
+        from treadle.cli.streams import REFUSED
+        from treadle.config import ConfigError
+
+        code = report("app-server", error)
+        return REFUSED if isinstance(error, ConfigError) else code
 
 
-def _check(overrides: tuple[str, ...]) -> None:
-    """Before the first answer: a client should not hear from a server that was started wrongly."""
-    from treadle.cli.settings_check import check_overrides  # only when there are overrides to check
+def _check_overrides(overrides: tuple[str, ...]) -> None:
+    """Raise `ConfigError` when it is `-c` that is wrong, before the first answer: a client should not hear from a
+    server that was started wrongly. With a broken file the server serves, and reports it to its clients."""
+    from treadle.config import ConfigError, find_home, load_config  # only when there are overrides to check
 
-    check_overrides(overrides)
+    try:
+        load_config(find_home(os.environ), overrides=overrides)
+    except ConfigError as error:
+        if error.blames("-c"):
+            raise
 
 
-def _refuse(error: TreadleError) -> int:
-    # Only when the start fails.
-    from treadle.cli.exit_codes import REFUSED
-    from treadle.cli.problem import report
-    from treadle.config import ConfigError
-
-    code = report(_NAME, error)
-    return REFUSED if isinstance(error, ConfigError) else code
+def _start_logging(given: str | None, overrides: tuple[str, ...]) -> None:
+    """Log at the level of the command line, else of the environment. Clients that start a Codex server set its level
+    by `RUST_LOG`."""
+    rust_log = os.environ.get("RUST_LOG", "")
+    start_logging(rust_log if rust_log in ("debug", "info", "error") else "warning", given, overrides)
 
 
 def _run_stdio(log_level: str | None, overrides: tuple[str, ...]) -> int:
-    """For one client, and as long as it is there: a turn that runs when it leaves is interrupted."""
+    """Serve one client, as long as it is there: a turn that runs when it leaves is interrupted."""
     # `--help` and listening do not need it.
     from treadle.cli.early_initialize import answer_initialize
-    from treadle.config.home_directory import home_name
+    from treadle.config.home_files import home_name
 
     home = home_name(os.environ)
     reader, writer = take_stdio()
@@ -115,6 +125,7 @@ async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrid
 
     stop = stop_on_signals()
     async with AppServer(overrides=overrides) as server:
+        reload_on_hangup(server.load_config, stop)
         channel = await stdio_channel(reader, writer, "stdio")
         if early.unread:
             channel.data_received(early.unread)
@@ -128,46 +139,56 @@ async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrid
     return 0
 
 
-def _run_listening(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
-    # `--help` does without it.
-    import asyncio
-
-    use_one_malloc_arena()
-    _start_logging(arguments.log_level, overrides)
-    return asyncio.run(_serve(arguments, overrides))
-
-
 async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> int:
-    """Until the first signal; then turns that run are waited for, until a second one."""
+    """Serve until the first signal; then wait for turns that run, until a second signal."""
     # Only when listening: it loads websockets.
     from treadle.server.app import AppServer
     from treadle.transport.listen import listen
 
     stop = stop_on_signals()
     async with AppServer(overrides=overrides) as server:
-        _ = server.home_path  # a home that cannot be one is told now, not to the first client
+
+        def accept(channel: Channel) -> None:
+            server.accept(channel)
+
+        sessions: McpSessions | None = None
+
+        def mcp(head: Head, lost: Callable[[], None]) -> asyncio.Protocol:
+            nonlocal sessions
+            if sessions is None:
+                from treadle.cli.mcp_sessions import McpSessions  # with the first MCP client
+
+                sessions = McpSessions(listener.url, token.value)
+            return sessions.exchange(head, lost)
+
+        _ = server.home_path  # a home that cannot be used is reported now, not to the first client
+        reload_on_hangup(server.load_config, stop)
         address = _address(arguments.listen, server)
         token = listener_token(address, arguments)
         listener = await listen(
             address,
-            lambda channel: _accept(server, channel),
+            accept,
             token=token.value,
             health_paths=("/readyz", "/healthz"),
             any_path=True,
             text_only=True,
+            http=("/mcp", mcp),
         )
-        with announced(listener.address, token, str(server.home_path)) as (url, line):
+        with listening_at(listener.address, token, str(server.home_path)) as (url, line):
             write_stderr(f"treadle app-server listens on {line}")
             write_stdout(url)
             server.warm_up()
-            server.require_config()
+            server.refresh_config()
             if server.config_error is None:
                 write_stderr(f"treadle app-server: model {server.config.chosen}")
             await stop.wait()
+            listener.drain()
+            if server.is_busy:
+                write_stderr("treadle app-server: waiting for running turns; a second signal ends them")
+            await server.drain()
+            if sessions is not None:
+                await sessions.close()
             await listener.close()
-        if server.is_busy:
-            write_stderr("treadle app-server: waiting for running turns; a second signal ends them")
-        await server.drain()
     exit_with_deadline()
     return 0
 
@@ -185,7 +206,3 @@ def _address(listen_on: str, server: AppServer) -> Address:
             raise Problem(f"cannot make {folder}", why=str(error.strerror), do="--listen unix://PATH") from None
         return Address.parse(f"unix://{folder}/app-server-control.sock")
     return Address.parse(listen_on)
-
-
-def _accept(server: AppServer, channel: Channel) -> None:
-    server.accept(channel)

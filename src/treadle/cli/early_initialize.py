@@ -36,55 +36,38 @@ class EarlyInitialize(Struct, frozen=True):
 def answer_initialize(reader: int, writer: int, home: str) -> EarlyInitialize:
     """Read the first message, and answer it if it is a valid `initialize`."""
     with _quick_exit():
-        data = _first_line(reader)
+        data = b""
+        while b"\n" not in data and len(data) < MAX_BYTES:
+            select.select([reader], [], [])  # works for non-blocking descriptors too
+            chunk = os.read(reader, MAX_BYTES)
+            if not chunk:
+                break
+            data += chunk
         line, end, rest = data.partition(b"\n")
-        answered = _answer(line, home) if end else None
-        if answered is None:
-            return EarlyInitialize(None, data)
-        identity, frame = answered
-        _write(writer, frame + b"\n")
+        try:
+            message = decode_lenient(line) if end else None
+            if not isinstance(message, Request) or message.method != "initialize":
+                return EarlyInitialize(None, data)
+            identity, result = shake_hands(decode(message.params, InitializeParams), home)
+        except (MalformedMessage, msgspec.DecodeError, RpcError):
+            return EarlyInitialize(None, data)  # the server reports what is wrong with it
+        frame = encode_reply(message.id, result) + b"\n"
+        while frame:
+            select.select([], [writer], [])
+            frame = frame[os.write(writer, frame) :]
     return EarlyInitialize(identity, rest)
 
 
-def _answer(line: bytes, home: str) -> tuple[Identity, bytes] | None:
-    try:
-        message = decode_lenient(line)
-        if not isinstance(message, Request) or message.method != "initialize":
-            return None
-        identity, result = shake_hands(decode(message.params, InitializeParams), home)
-    except (MalformedMessage, msgspec.DecodeError, RpcError):
-        return None  # the server reports what is wrong with it
-    return identity, encode_reply(message.id, result)
-
-
-def _first_line(reader: int) -> bytes:
-    data = b""
-    while b"\n" not in data and len(data) < MAX_BYTES:
-        select.select([reader], [], [])  # works for non-blocking descriptors too
-        chunk = os.read(reader, MAX_BYTES)
-        if not chunk:
-            break
-        data += chunk
-    return data
-
-
-def _write(writer: int, data: bytes) -> None:
-    while data:
-        select.select([], [writer], [])
-        data = data[os.write(writer, data) :]
-
-
 class _quick_exit:
-    """Until the server runs, SIGTERM and SIGINT exit immediately: there is nothing to clean up yet."""
+    """Makes SIGTERM and SIGINT exit immediately until the server runs: there is nothing to clean up yet."""
 
     def __enter__(self) -> None:
-        self._before = [(number, signal.signal(number, _leave)) for number in (signal.SIGTERM, signal.SIGINT)]
+        def leave(number: int, frame: object) -> None:
+            sys.stderr.flush()
+            os._exit(0)
+
+        self._before = [(number, signal.signal(number, leave)) for number in (signal.SIGTERM, signal.SIGINT)]
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before:
             signal.signal(number, handler)
-
-
-def _leave(number: int, frame: object) -> None:
-    sys.stderr.flush()
-    os._exit(0)

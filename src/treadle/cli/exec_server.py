@@ -7,14 +7,12 @@ import asyncio
 import contextlib
 import os
 
-from treadle.cli.listening import ListenerToken, add_token_arguments, announced, listener_token
-from treadle.cli.server_process import exit_with_deadline, start_logging, stop_on_signals, take_stdio
+from treadle.cli.own_process import exit_with_deadline, start_logging, stop_on_signals, take_stdio
+from treadle.cli.server_command import ListenerToken, add_token_arguments, listener_token, listening_at
 from treadle.cli.streams import write_stdout
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
 from treadle.transport import Address
-
-_NAME = "exec-server"
 
 _EXAMPLES = """\
 examples:
@@ -49,10 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.config_overrides:
-        return _refuse_settings(arguments.config_overrides[0])
-    start_logging("warning", arguments.log_level)
+    """Serve; gives the exit code."""
     try:
+        if arguments.config_overrides:
+            raise _refuse_setting(arguments.config_overrides[0])
+        start_logging("warning", arguments.log_level)
         address = Address.parse("stdio://" if arguments.listen == "stdio" else arguments.listen)
         if address.scheme == "stdio":
             return asyncio.run(_serve_stdio())
@@ -60,23 +59,22 @@ def run(arguments: argparse.Namespace) -> int:
     except TreadleError as error:
         from treadle.cli.problem import report  # only when the start fails
 
-        return report(_NAME, error)
+        return report("exec-server", error)
 
 
-def _refuse_settings(setting: str) -> int:
-    """They are not ignored: whoever gives one relies on it."""
+def _refuse_setting(setting: str) -> TreadleError:
+    """Why a setting is refused. Settings are not ignored: whoever gives one relies on it."""
     # Only when there is one.
-    from treadle.cli.exit_codes import REFUSED
-    from treadle.cli.problem import Problem, report
+    from treadle.cli.problem import Problem
+    from treadle.cli.streams import REFUSED
     from treadle.secrets import shown_setting
 
-    problem = Problem(
+    return Problem(
         f"-c {shown_setting(setting)} means nothing to an exec-server",
         why="it has no settings: what a command may do is said by the client that starts it",
         do="the same -c with the client, and `treadle exec-server --help` for what can be chosen here",
         code=REFUSED,
     )
-    return report(_NAME, problem)
 
 
 async def _serve(address: Address, token: ListenerToken, exit_on_stdin_close: bool) -> int:
@@ -89,11 +87,13 @@ async def _serve(address: Address, token: ListenerToken, exit_on_stdin_close: bo
         _stop_on_eof(stop)
     async with ExecServer() as server:
         listener = await listen(address, server.accept, token=token.value)
-        with announced(listener.address, token, home_path(os.environ)) as (url, line):
+        with listening_at(listener.address, token, home_path(os.environ)) as (url, line):
             # Not on standard error, which often is that of the program that started us.
             write_stdout(f"{url}\ntreadle exec-server listens on {line}")
             server.prepare()
             await stop.wait()
+            listener.drain()
+            await server.close()
             await listener.close()
     exit_with_deadline()
     return 0

@@ -5,7 +5,7 @@
     with Codex() as codex:
         print(codex.thread_start().run("What does this project do?").final_response)
 
-A sans-I/O `router` interprets what a server says. Two thin clients do the waiting: `client` with a reader thread,
+A sans-I/O `router` interprets the messages of a server. Two thin clients do the waiting: `client` with a reader thread,
 `async_client` on an event loop. `api` and `async_api` are what most programs use. The names below are imported on first
 use.
 """
@@ -15,15 +15,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from treadle.internal_names import internal_name
+
 if TYPE_CHECKING:
     from treadle.client.api import ChatgptLoginHandle, Codex, DeviceCodeLoginHandle, Thread, TurnHandle
-    from treadle.client.approval_requests import (
-        ApprovalDecision,
-        ApprovalHandler,
-        ApprovalRequest,
-        UserInputHandler,
-        UserInputRequest,
-    )
     from treadle.client.async_api import (
         AsyncChatgptLoginHandle,
         AsyncCodex,
@@ -35,15 +30,14 @@ if TYPE_CHECKING:
     from treadle.client.client import AppServerClient
     from treadle.client.codex_config import CodexConfig
     from treadle.client.codex_config import CodexConfig as AppServerConfig
-    from treadle.client.modes import ApprovalMode, Sandbox
+    from treadle.client.lifecycle import async_retry_on_overload, retry_on_overload
     from treadle.client.notification import Notification, UnknownNotification
-    from treadle.client.result import TurnResult
-    from treadle.client.result import TurnResult as RunResult
-    from treadle.client.retry import async_retry_on_overload, retry_on_overload
+    from treadle.client.params import ApprovalMode, Sandbox
     from treadle.client.sdk_errors import (
         CodexError,
         CodexRpcError,
         ConfigurationError,
+        ConfigurationWarning,
         EventsLost,
         InternalRpcError,
         InvalidParamsError,
@@ -61,8 +55,15 @@ if TYPE_CHECKING:
         TurnFailed,
         is_retryable_error,
     )
+    from treadle.client.server_requests import (
+        ApprovalDecision,
+        ApprovalHandler,
+        ApprovalRequest,
+        UserInputHandler,
+        UserInputRequest,
+    )
     from treadle.client.tools import Tool, ToolCallError
-    from treadle.client.turn_input import (
+    from treadle.client.turn_values import (
         ExternalMessage,
         ImageInput,
         Input,
@@ -72,24 +73,26 @@ if TYPE_CHECKING:
         RunInput,
         SkillInput,
         TextInput,
+        TurnResult,
     )
+    from treadle.client.turn_values import TurnResult as RunResult
 
 _HOMES = {
     "api": "ChatgptLoginHandle Codex DeviceCodeLoginHandle Thread TurnHandle",
-    "approval_requests": "ApprovalDecision ApprovalHandler ApprovalRequest UserInputHandler UserInputRequest",
+    "server_requests": "ApprovalDecision ApprovalHandler ApprovalRequest UserInputHandler UserInputRequest",
     "async_api": "AsyncChatgptLoginHandle AsyncCodex AsyncDeviceCodeLoginHandle AsyncThread AsyncTurnHandle",
     "async_client": "AsyncAppServerClient",
     "client": "AppServerClient",
     "codex_config": "CodexConfig",
-    "sdk_errors": "CodexError CodexRpcError ConfigurationError EventsLost InternalRpcError InvalidParamsError "
-    "InvalidRequestError JsonRpcError MethodNotFoundError MissingMetadata OutputError ParseError RequestTimeout "
-    "RetryLimitExceededError ServerBusyError TransportClosedError TurnConflict TurnFailed is_retryable_error",
-    "turn_input": "ExternalMessage ImageInput Input InputItem LocalImageInput MentionInput RunInput SkillInput "
-    "TextInput",
-    "modes": "ApprovalMode Sandbox",
+    "sdk_errors": "CodexError CodexRpcError ConfigurationError ConfigurationWarning EventsLost InternalRpcError "
+    "InvalidParamsError InvalidRequestError JsonRpcError MethodNotFoundError MissingMetadata OutputError ParseError "
+    "RequestTimeout RetryLimitExceededError ServerBusyError TransportClosedError TurnConflict TurnFailed "
+    "is_retryable_error",
+    "turn_values": "ExternalMessage ImageInput Input InputItem LocalImageInput MentionInput RunInput SkillInput "
+    "TextInput TurnResult",
+    "params": "ApprovalMode Sandbox",
     "notification": "Notification UnknownNotification",
-    "result": "TurnResult",
-    "retry": "async_retry_on_overload retry_on_overload",
+    "lifecycle": "async_retry_on_overload retry_on_overload",
     "tools": "Tool ToolCallError",
 }
 _HOME = {name: f"treadle.client.{home}" for home, names in _HOMES.items() for name in names.split()}
@@ -115,6 +118,7 @@ __all__ = [
     "CodexError",
     "CodexRpcError",
     "ConfigurationError",
+    "ConfigurationWarning",
     "DeviceCodeLoginHandle",
     "EventsLost",
     "ExternalMessage",
@@ -160,9 +164,36 @@ __all__ = [
 def __getattr__(name: str) -> object:
     home = _HOME.get(_ALIASES.get(name, name))
     if home is None:
-        raise AttributeError(f"module 'treadle.client' has no attribute {name!r}")
+        return internal_name(__name__, name)
     return getattr(import_module(home), _ALIASES.get(name, name))
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.client.async_connection import AsyncConnection, DirectChannel
+    from treadle.client.async_shell import AsyncWaiter
+    from treadle.client.calls import Calls
+    from treadle.client.connection import Sink
+    from treadle.client.lifecycle import InitializeResponse, ServerInfo, check_metadata, client_info
+    from treadle.client.notification import make
+    from treadle.client.own_thread import run_on_own_thread
+    from treadle.client.params import checked, folder_of, paths, with_mcp_servers
+    from treadle.client.requests import read_result, request_timeout
+    from treadle.client.router import Router, Stream, thread_of, turn_of
+    from treadle.client.schemas import NotJson, OutputType, ShapeError, convert, is_wrapped, json_schema
+    from treadle.client.schemas import object_schema, read
+    from treadle.client.sdk_errors import rpc_error
+    from treadle.client.server_child import SHOWN_LINES, ServerChild, command_line
+    from treadle.client.server_requests import command_request, elicitation_request, patch_request
+    from treadle.client.server_requests import permissions_request
+    from treadle.client.shell import Waiter
+    from treadle.client.tools import MAX_TEXT_BYTES, read_docstring, tools_by_name
+    from treadle.client.turn_events import CommandFinished, CommandOutput, CommandStarted, Done, Event, EventReader
+    from treadle.client.turn_events import FileChange, Plan, PlanStep, Problem, Reasoning, Text, TextDelta
+    from treadle.client.turn_events import TextRestarted, ToolCall, Usage
+    from treadle.client.turn_values import Collector, final_response, tool_output, wire_input

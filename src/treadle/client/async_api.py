@@ -8,41 +8,47 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from treadle.arguments import limit as seconds_or_none
-from treadle.client.argument_checks import check_config, check_handlers, folder_of, required
 from treadle.client.async_client import AsyncAppServerClient
 from treadle.client.lifecycle import AsyncLifecycle
-from treadle.client.modes import ApprovalMode, Sandbox
 from treadle.client.params import (
+    ApprovalMode,
+    Sandbox,
+    check_config,
+    check_handlers,
+    check_images,
+    folder_of,
     fork_params,
     has_approval_handler,
     limit_of,
     list_params,
     output_of,
     remaining,
+    required,
     resume_params,
     review_params,
     start_params,
     tools_of,
     turn_params,
+    with_mcp_servers,
+    with_offline,
 )
-from treadle.client.result import Collector, OutputT, TurnResult
 from treadle.client.sdk_errors import RequestTimeout
-from treadle.client.turn_input import Input, RunInput, wire_input
+from treadle.client.turn_values import Collector, Input, OutputT, RunInput, TurnResult, wire_input
 
 if TYPE_CHECKING:
-    from treadle.client.approval_requests import ApprovalHandler, UserInputHandler
     from treadle.client.codex_config import CodexConfig
     from treadle.client.notification import Notification
-    from treadle.client.options import TurnOptions
-    from treadle.client.output_type import OutputType
-    from treadle.client.small_events import Event
+    from treadle.client.params import TurnOptions
+    from treadle.client.schemas import OutputType
+    from treadle.client.server_requests import ApprovalHandler, UserInputHandler
     from treadle.client.tools import Tool
+    from treadle.client.turn_events import Event
     from treadle.protocol.app.accounts import (
         AccountLoginCompletedNotification,
         CancelLoginAccountResponse,
@@ -80,6 +86,8 @@ class AsyncCodex(AsyncLifecycle):
             an `ApprovalRequest` and returns True, False or an `ApprovalDecision`. Without it the answer is no.
         user_input_handler: A function, plain or async, that answers questions: it is given a `UserInputRequest` and
             returns the answers, or None. Without it there are none.
+        offline: Whether the scripted offline model may answer, for a server that is started here: False forbids it, so
+            that a missing key or provider is an error at once; True uses it whatever is configured.
     """
 
     def __init__(
@@ -88,10 +96,11 @@ class AsyncCodex(AsyncLifecycle):
         *,
         approval_handler: ApprovalHandler | None = None,
         user_input_handler: UserInputHandler | None = None,
+        offline: bool | None = None,
     ) -> None:
         check_config(config)
         check_handlers(approval_handler, user_input_handler)
-        self._client = AsyncAppServerClient(config=config)
+        self._client = AsyncAppServerClient(config=with_offline(config, offline))
         self._open(approval_handler, user_input_handler)
 
     # --- accounts ---
@@ -171,6 +180,7 @@ class AsyncCodex(AsyncLifecycle):
         service_tier: str | None = None,
         session_start_source: ThreadStartSource | str | None = None,
         thread_source: ThreadSource | str | None = None,
+        mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         timeout: float | None = None,
     ) -> AsyncThread:
@@ -194,6 +204,8 @@ class AsyncCodex(AsyncLifecycle):
             service_tier: The tier of the provider, such as `fast`.
             session_start_source: Why the thread begins, `startup` or `clear`, for hooks of the server.
             thread_source: What started the thread, such as `user` or `subagent`; any word will do.
+            mcp_servers: MCP servers for this thread, besides those of `config.toml`: by name, each with the keys of its
+                table there: `{"time": {"command": "uvx", "args": ["mcp-server-time"]}}`.
             tools: Python functions that the agent may call (see `Tool`).
             timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
@@ -204,7 +216,7 @@ class AsyncCodex(AsyncLifecycle):
             by_name.values(),
             has_approval_handler(self._client),
             base_instructions=base_instructions,
-            config=config,
+            config=with_mcp_servers(config, mcp_servers),
             cwd=folder_of(self._client, cwd),
             developer_instructions=developer_instructions,
             ephemeral=ephemeral,
@@ -219,7 +231,7 @@ class AsyncCodex(AsyncLifecycle):
         )
         await self._ensure_initialized()
         started = await self._client.thread_start(params, **limit)
-        return self._thread(started.thread.id, by_name)
+        return self._thread(started.thread.id, by_name, started)
 
     async def thread_list(
         self,
@@ -286,6 +298,7 @@ class AsyncCodex(AsyncLifecycle):
         personality: Personality | str | None = None,
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
+        mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         timeout: float | None = None,
     ) -> AsyncThread:
@@ -307,18 +320,20 @@ class AsyncCodex(AsyncLifecycle):
             personality: The tone of the agent: `none`, `friendly` or `pragmatic`.
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
+            mcp_servers: MCP servers for this thread, instead of those that it was started with: by name, each with the
+                keys of its table in `config.toml`.
             tools: The functions behind the tools that the thread was started with.
             timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
         by_name, limit = tools_of(tools), limit_of(timeout)
         params = resume_params(
             thread_id,
-            approval_mode,
-            sandbox,
-            include_turns,
-            has_approval_handler(self._client),
+            approval_mode=approval_mode,
+            sandbox=sandbox,
+            include_turns=include_turns,
+            has_approval_handler=has_approval_handler(self._client),
             base_instructions=base_instructions,
-            config=config,
+            config=with_mcp_servers(config, mcp_servers),
             cwd=folder_of(self._client, cwd),
             developer_instructions=developer_instructions,
             model=model,
@@ -329,7 +344,7 @@ class AsyncCodex(AsyncLifecycle):
         )
         await self._ensure_initialized()
         resumed = await self._client.thread_resume(thread_id, params, **limit)
-        return self._thread(resumed.thread.id, by_name)
+        return self._thread(resumed.thread.id, by_name, resumed)
 
     async def thread_fork(
         self,
@@ -348,6 +363,7 @@ class AsyncCodex(AsyncLifecycle):
         sandbox: Sandbox | None = None,
         service_tier: str | None = None,
         thread_source: ThreadSource | str | None = None,
+        mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         timeout: float | None = None,
     ) -> AsyncThread:
@@ -371,18 +387,20 @@ class AsyncCodex(AsyncLifecycle):
             sandbox: What commands may do with files.
             service_tier: The tier of the provider, such as `fast`.
             thread_source: What started the thread, such as `user` or `subagent`; any word will do.
+            mcp_servers: MCP servers for this thread, instead of those that the other was started with: by name, each
+                with the keys of its table in `config.toml`.
             tools: The functions behind the tools that the other thread was started with.
             timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
         by_name, limit = tools_of(tools), limit_of(timeout)
         params = fork_params(
             thread_id,
-            approval_mode,
-            sandbox,
-            include_turns,
-            has_approval_handler(self._client),
+            approval_mode=approval_mode,
+            sandbox=sandbox,
+            include_turns=include_turns,
+            has_approval_handler=has_approval_handler(self._client),
             base_instructions=base_instructions,
-            config=config,
+            config=with_mcp_servers(config, mcp_servers),
             cwd=folder_of(self._client, cwd),
             developer_instructions=developer_instructions,
             ephemeral=ephemeral,
@@ -394,7 +412,7 @@ class AsyncCodex(AsyncLifecycle):
         )
         await self._ensure_initialized()
         forked = await self._client.thread_fork(thread_id, params, **limit)
-        return self._thread(forked.thread.id, by_name)
+        return self._thread(forked.thread.id, by_name, forked)
 
     async def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:
         """Put a thread away: it is not listed any more, unless with `archived=True`.
@@ -430,10 +448,13 @@ class AsyncCodex(AsyncLifecycle):
         await self._ensure_initialized()
         return await self._client.model_list(include_hidden=given["include_hidden"], **limit)
 
-    def _thread(self, thread_id: str, tools: dict[str, Tool]) -> AsyncThread:
+    def _thread(self, thread_id: str, tools: dict[str, Tool], opened: object = None) -> AsyncThread:
+        self._warn()
         if tools:
             self._client.handlers.add_tools(thread_id, tools)
-        return AsyncThread(self, thread_id)
+        thread = AsyncThread(self, thread_id)
+        thread._cwd = getattr(opened, "cwd", None)
+        return thread
 
 
 @dataclass(slots=True)
@@ -442,6 +463,7 @@ class AsyncThread:
 
     _codex: AsyncCodex = field(repr=False)
     id: str
+    _cwd: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @overload
     async def run(
@@ -587,6 +609,9 @@ class AsyncThread:
         """
         client = self._codex._client
         output, limit = output_of(output_type), limit_of(timeout)
+        folder = folder_of(client, cwd, of_thread=False)
+        place = self._cwd if folder is None else os.path.join(self._cwd or "", folder)
+        check_images(client, input, place)
         params = turn_params(
             self.id,
             input,
@@ -595,7 +620,7 @@ class AsyncThread:
             source,
             turn_service_tier,
             has_approval_handler(client),
-            cwd=folder_of(client, cwd, of_thread=False),
+            cwd=folder,
             effort=effort,
             model=model,
             output_schema=output_schema if output is None else output.schema,
@@ -606,6 +631,7 @@ class AsyncThread:
         )
         await self._codex._ensure_initialized()
         started = await client.turn_start(self.id, wire_input(input), params=params, **limit)
+        self._cwd = place
         turn: AsyncTurnHandle[Any] = AsyncTurnHandle(self._codex, self.id, started.turn.id)
         turn._output_type = output
         return turn
@@ -625,7 +651,7 @@ class AsyncThread:
     async def events(
         self, input: RunInput, *, output_type: Any = None, timeout: float | None = None, **options: Any
     ) -> AsyncGenerator[Event[Any], None]:
-        """Run a turn and give small events (see `treadle.types`).
+        """Run a turn and give its simplified events (see `treadle.types`).
 
         Args:
             input: What the user says, as with `turn`.
@@ -715,6 +741,7 @@ class AsyncTurnHandle(Generic[OutputT]):
             timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
         items, limit = wire_input(input), limit_of(timeout)
+        check_images(self._codex._client, input, None)
         await self._codex._ensure_initialized()
         return await self._codex._client.turn_steer(self.thread_id, self.id, items, **limit)
 
@@ -741,14 +768,11 @@ class AsyncTurnHandle(Generic[OutputT]):
         await self._codex._ensure_initialized()
         client = self._codex._client
         deadline = None if timeout is None else time.monotonic() + timeout
-        reading = client.open_turn(self.id)
+        reading, next_event = client.open_turn(self.id), client._turn_source(self.thread_id, self.id)
         try:
             while True:
-                if deadline is None:
-                    event = await client.next_turn_notification(self.thread_id, self.id)
-                else:
-                    left = max(0.0, deadline - time.monotonic())
-                    event = await client.next_turn_notification(self.thread_id, self.id, timeout=left)
+                limit = {} if deadline is None else {"timeout": max(0.0, deadline - time.monotonic())}
+                event = await next_event(**limit)
                 yield event
                 if event.method == "turn/completed":
                     return
@@ -762,12 +786,12 @@ class AsyncTurnHandle(Generic[OutputT]):
             client.close_turn(reading)
 
     async def events(self, *, timeout: float | None = None) -> AsyncGenerator[Event[OutputT], None]:
-        """The turn as small events, the last of which is `Done` with the result.
+        """The turn as simplified events, the last of which is `Done` with the result.
 
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
         """
-        from treadle.client.small_events import EventReader  # loaded by the first `events()`
+        from treadle.client.turn_events import EventReader
 
         reader = EventReader(self.id, self._output_type)
         async with aclosing(self.stream(timeout=timeout)) as notifications:

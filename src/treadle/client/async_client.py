@@ -1,27 +1,31 @@
 """`AsyncAppServerClient`: the client for asyncio, one awaitable method for each RPC.
 
 It knows requests and responses; waiting, opening, closing and running handlers on the loop is in `async_shell`. The
-blocking client, `client.py`, is generated from this file by scripts/make_sync.py. That one is used by many threads, so
-nothing here may assume that no other code runs between two lines; each call of the router is atomic.
+blocking client, `client.py`, is generated from this file by scripts/make_sync.py. Many threads use that one, so nothing
+here may assume that no other code runs between two lines, and the router is called under `_lock` (which does nothing on
+an event loop). Only what is a single look into a dict or a deque goes without: `streams`, `changes`, `take_warning`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from treadle.arguments import function
 from treadle.arguments import limit as seconds_or_none
+from treadle.arguments import text as text_of
 from treadle.client import notification as notifications
-from treadle.client.argument_checks import check_config
 from treadle.client.async_calls import AsyncCalls
 from treadle.client.async_shell import AsyncAnswer, AsyncShell, AsyncWaiter, answer_within, new_answer
 from treadle.client.codex_config import CodexConfig
-from treadle.client.handlers import Handlers, RawHandler
-from treadle.client.metadata import InitializeResponse, client_info
+from treadle.client.lifecycle import InitializeResponse, async_retry_on_overload, client_info
 from treadle.client.notification import Notification
-from treadle.client.request_values import (
+from treadle.client.params import check_config
+from treadle.client.requests import (
+    Handlers,
+    RawHandler,
     input_items,
     no_answer_in_time,
     read_result,
@@ -31,7 +35,6 @@ from treadle.client.request_values import (
     wire_params,
     with_members,
 )
-from treadle.client.retry import async_retry_on_overload
 from treadle.client.router import AbandonedTurn, Received, ServerRequest, Stream
 from treadle.client.sdk_errors import CodexError, JsonRpcError, RequestTimeout, TransportClosedError
 from treadle.protocol.app.threads import ThreadGoalStatus
@@ -40,9 +43,8 @@ if TYPE_CHECKING:
     from treadle.client.async_connection import AsyncConnection
     from treadle.protocol.app.accounts import AccountLoginCompletedNotification, LoginAccountResponse
     from treadle.protocol.app.base import JsonObject
-    from treadle.protocol.app.goals import ThreadGoalSetResponse
-    from treadle.protocol.app.item_notifications import AgentMessageDeltaNotification
-    from treadle.protocol.app.thread_notifications import TurnCompletedNotification
+    from treadle.protocol.app.notifications import AgentMessageDeltaNotification, TurnCompletedNotification
+    from treadle.protocol.app.thread_methods import ThreadGoalSetResponse
     from treadle.protocol.app.turns import ReviewStartParams, ReviewStartResponse, TurnStartParams, TurnStartResponse
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ABANDONED_S: Final = 10.0
-"""A turn that was told to end gets this long before another one is tried on its thread."""
+"""An abandoned turn gets this long to end before another one is tried on its thread."""
 
 
 class AsyncAppServerClient(AsyncShell, AsyncCalls):
@@ -102,28 +104,30 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
         try:
             return read_result(method, await answer_within(answer, limit), response_model)
         except BaseException as error:  # also when the caller is cancelled
-            self._give_up(number, answer, thread_of_start(method, params))
+            # Nobody waits for the answer any more. A turn that it starts has to be interrupted.
+            thread_id = thread_of_start(method, params)
+            if thread_id is None:
+                with self._lock:
+                    self._router.forget(number)
+            elif not answer.done() or answer.exception() is None:
+                with self._lock:
+                    self._router.abandon(thread_id, None)
+                answer.add_done_callback(lambda done: self._interrupt_abandoned(thread_id, done))
             if isinstance(error, TimeoutError):
                 raise no_answer_in_time(method, limit or 0.0) from None
             raise
 
-    def _give_up(self, number: int, answer: AsyncAnswer, thread_id: str | None) -> None:
-        """Nobody waits any more. A turn that is started for somebody who has gone is to be ended."""
-        if thread_id is None:
-            self._router.forget(number)
-        elif not answer.done() or answer.exception() is None:
-            self._router.abandon(thread_id, None)
-            answer.add_done_callback(lambda done: self._interrupt_abandoned(thread_id, done))
-
     def _send_request(self, method: str, params: Any, answer: AsyncAnswer | None = None) -> int:
         self._check_usable()
         connection = self._connected()
-        number, frame = self._router.request(method, params, answer)
+        with self._lock:
+            number, frame = self._router.request(method, params, answer)
         try:
             connection.send(frame)
         except BaseException:
-            self._router.forget(number)
-            if self._router.failure is not None:  # which says why it cannot be sent
+            with self._lock:
+                self._router.forget(number)
+            if self._router.failure is not None:  # that is why it cannot be sent
                 raise self._router.failure.fresh() from None
             raise
         return number
@@ -137,7 +141,7 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
         raise TransportClosedError("the client is not connected: call start() first")
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Tell the server something that has no answer."""
+        """Send the server a notification."""
         self._check_usable()
         frame = self._router.notification(method, wire_params(params))
         self._connected().send(frame)
@@ -183,60 +187,78 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
         """Start a review in the thread, as a turn that is read like others. Raises `TurnConflict` as `turn_start`."""
         self._check_usable()
         sent = with_members(params)
-        started: ReviewStartResponse = await self._start(sent["threadId"], "review/start", sent, timeout)
+        thread_id = text_of("threadId", sent.get("threadId"))
+        started: ReviewStartResponse = await self._start(thread_id, "review/start", sent, timeout)
         return started
 
     async def _start(
         self, thread_id: str, method: str, sent: JsonObject, timeout: float | None, *, joins: bool = False
     ) -> Any:
         await self._wait_for_ending(thread_id)
-        self._router.begin_turn(thread_id, joins=joins)
+        with self._lock:
+            self._router.begin_turn(thread_id, joins=joins)
         started: TurnStartResponse | ReviewStartResponse | None = None
         try:
             started = await self._call(method, sent, timeout)
-            self._router.turn_started(thread_id, started.turn.id)
+            with self._lock:
+                self._router.turn_started(thread_id, started.turn.id)
             return started
         except BaseException:
             if started is not None:
                 self.abandon_turn(thread_id, started.turn.id)
             else:
-                self._router.start_failed(thread_id)
+                with self._lock:
+                    self._router.start_failed(thread_id)
             raise
 
     async def next_turn_notification(
         self, thread_id: str, turn_id: str, *, timeout: float | None = None
     ) -> Notification:
         """The next event of a turn; waits for it. After `turn/completed` there is none."""
-        stream = self._router.peek(turn_id)
+        stream = self._router.streams.get(turn_id)
         found = stream.take() if stream is not None and stream.events else None
         if stream is None or found is None:
             self._check_usable()
-            stream = self._router.stream(turn_id)
+            with self._lock:
+                stream = self._router.stream(turn_id)
             found = await self._next_event(stream, timeout)
         if found.method == "turn/completed":
-            self._router.seen(stream)
+            with self._lock:
+                self._router.seen(stream)
         return found
 
+    def _turn_source(self, thread_id: str, turn_id: str) -> Callable[..., Awaitable[Notification]]:
+        """`next_turn_notification` of one turn, with the ids that it takes."""
+        return partial(self.next_turn_notification, thread_id, turn_id)
+
     async def _next_event(self, stream: Stream, timeout: float | None) -> Notification:
-        waiter = self._router.waiter(stream, AsyncWaiter)
+        timeout = seconds_or_none(timeout)
+        with self._lock:
+            waiter = self._router.waiter(stream, AsyncWaiter)
         try:
             return await waiter.take(stream.take, timeout)
         except TimeoutError:
             raise RequestTimeout(f"nothing was heard of {stream.key} within {timeout:g} s") from None
 
     def open_turn(self, turn_id: str) -> Stream:
-        """Say that somebody reads a turn: it has one reader, and `next_notification` is refused meanwhile."""
+        """Begin to read a turn: it has one reader, and `next_notification` is refused meanwhile."""
         self._check_owner()
-        return self._router.open(turn_id)
+        with self._lock:
+            return self._router.open(turn_id)
 
     def close_turn(self, stream: Stream) -> None:
-        """The reader of a turn has gone."""
+        """End the reading of a turn."""
         if not self._forked:
-            self._router.close(stream)
+            with self._lock:
+                self._router.close(stream)
 
     def abandon_turn(self, thread_id: str, turn_id: str) -> None:
-        """Have a turn ended on the server without waiting for it. The next one on its thread waits for its end."""
-        if not self._forked and self._connection is not None and self._router.abandon(thread_id, turn_id):
+        """Interrupt a turn without waiting for its end. The next one on its thread waits for that."""
+        if self._forked or self._connection is None:
+            return
+        with self._lock:
+            running = self._router.abandon(thread_id, turn_id)
+        if running:
             self._send_interrupt(thread_id, turn_id)
 
     def _send_interrupt(self, thread_id: str, turn_id: str) -> None:
@@ -246,20 +268,22 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
             logger.debug("turn %s could not be interrupted: %s", turn_id, error)
 
     def _interrupt_abandoned(self, thread_id: str, answer: AsyncAnswer) -> None:
-        """A turn was started, or was not, for somebody who has gone."""
+        """Interrupt a turn that was started for a caller who has gone, once the server has answered."""
         turn_id = started_turn(answer.result() if answer.exception() is None else None)
-        over = self._router.answered_late(thread_id, turn_id)
+        with self._lock:
+            over = self._router.answered_late(thread_id, turn_id)
         if over is not None:
             _wake([over])
         elif turn_id is not None and not self._forked and self._connection is not None:
             self._send_interrupt(thread_id, turn_id)
 
     async def _wait_for_ending(self, thread_id: str) -> None:
-        """For a turn that somebody has given up: the next one would join it."""
-        abandoned = self._router.abandoned(thread_id)
-        if abandoned is None:
-            return
-        waiter = self._router.waiter(abandoned, AsyncWaiter)
+        """Wait for the end of an abandoned turn: the next one would join it."""
+        with self._lock:
+            abandoned = self._router.abandoned(thread_id)
+            if abandoned is None:
+                return
+            waiter = self._router.waiter(abandoned, AsyncWaiter)
         try:
             await waiter.take(lambda: abandoned.over or None, ABANDONED_S)
         except TimeoutError:
@@ -267,16 +291,24 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
 
     async def next_notification(self, *, timeout: float | None = None) -> Notification:
         """The next notification of any kind; waits for it. Not while the stream of a turn is being read."""
+        timeout = seconds_or_none(timeout)
         self._check_usable()
+        with self._lock:
+            news = self._news = self._news or AsyncWaiter()
         try:
-            return await self._news.take(self._router.next_backlog, timeout)
+            return await news.take(self._next_in_backlog, timeout)
         except TimeoutError:
             raise RequestTimeout(f"the server has told nothing within {timeout:g} s") from None
 
+    def _next_in_backlog(self) -> Notification | None:
+        with self._lock:
+            return self._router.next_backlog()
+
     async def wait_for_turn_completed(self, turn_id: str) -> TurnCompletedNotification:
         """Read a turn to its end."""
+        next_event = self._turn_source("", turn_id)
         while True:
-            found = await self.next_turn_notification("", turn_id)
+            found = await next_event()
             if found.method == "turn/completed":
                 completed: TurnCompletedNotification = cast("Any", found.payload)
                 return completed
@@ -284,12 +316,12 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
     async def stream_text(
         self, thread_id: str, text: str, params: TurnStartParams | JsonObject | None = None
     ) -> AsyncIterator[AgentMessageDeltaNotification]:
-        """Run a turn and give the pieces of what the agent says."""
+        """Run a turn and give the deltas of the agent's messages."""
         turn_id = (await self.turn_start(thread_id, text, params=params)).turn.id
-        stream = self.open_turn(turn_id)
+        stream, next_event = self.open_turn(turn_id), self._turn_source(thread_id, turn_id)
         try:
             while True:
-                found = await self.next_turn_notification(thread_id, turn_id)
+                found = await next_event()
                 if found.method == "item/agentMessage/delta":
                     yield cast("Any", found.payload)
                 elif found.method == "turn/completed":
@@ -298,7 +330,7 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
             self.close_turn(stream)
 
     async def pause_goal(self, thread_id: str) -> ThreadGoalSetResponse:
-        """Let the goal of a thread rest."""
+        """Pause the goal of a thread."""
         return await self.thread_goal_set(thread_id, status=ThreadGoalStatus.paused)
 
     # --- logins ---
@@ -310,23 +342,27 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
     async def next_login_notification(self, login_id: str, *, timeout: float | None = None) -> Notification:
         """How an interactive login ended; waits for it."""
         self._check_usable()
-        return await self._next_event(self._router.login(login_id), timeout)
+        with self._lock:
+            stream = self._router.login(login_id)
+        return await self._next_event(stream, timeout)
 
     async def wait_for_login_completed(
         self, login_id: str, *, timeout: float | None = None
     ) -> AccountLoginCompletedNotification:
         """Wait for the end of an interactive login."""
         notification = await self.next_login_notification(login_id, timeout=timeout)
-        self._router.forget_login(login_id)
+        with self._lock:
+            self._router.forget_login(login_id)
         found: AccountLoginCompletedNotification = cast("Any", notification.payload)
         return found
 
     # --- what arrives ---
 
     def frames_received(self, frames: list[bytes]) -> None:
-        """What the server said; called by the connection."""
-        received = self._router.receive(frames)
-        self._spread(received)
+        """Take frames of the server; called by the connection."""
+        with self._lock:
+            received = self._router.receive(frames)
+        self._distribute(received)
         if received.malformed is not None:
             text = f"the server sent something that is no message: {received.malformed}"
             self.connection_ended(TransportClosedError(text))
@@ -334,14 +370,16 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
     def _dispatch_notification(self, notification: Notification) -> None:
         """Route a notification as if it had come from the server."""
         received = Received([], [], set())
-        self._router.deliver(notification, received)
-        self._spread(received)
+        with self._lock:
+            self._router.deliver(notification, received)
+        self._distribute(received)
 
     def _coerce_notification(self, method: str, params: object) -> Notification:
         return notifications.make(method, params)
 
-    def _spread(self, received: Received) -> None:
-        if received.backlog:
+    def _distribute(self, received: Received) -> None:
+        """Set the answers, wake the readers, and run handlers. Not under the lock: it belongs to the router alone."""
+        if received.backlog and self._news is not None:
             self._news.set()
         for answered in received.answers:
             answer: AsyncAnswer = answered.token
@@ -356,12 +394,14 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
             self._withdrawn(received.resolved)
 
     def connection_ended(self, failure: TransportClosedError) -> None:
-        """The connection is over: everyone who waits is told. Called by the connection."""
-        tokens, streams = self._router.fail(failure)
-        self._news.set()
+        """Fail everyone who waits: the connection is over. Called by the connection."""
+        with self._lock:
+            tokens, streams = self._router.fail(failure)
+        if self._news is not None:
+            self._news.set()
         for answer in tokens:
             answer.set_exception(failure.fresh())
-            answer.exception()  # whoever waited may have gone
+            answer.exception()  # the caller may have gone
         _wake(streams)
 
     def _reply(self, request: ServerRequest, result: Any) -> None:

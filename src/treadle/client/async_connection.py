@@ -1,4 +1,4 @@
-"""Connections to a server on an event loop: the standard streams of a program, a socket, or a
+"""Connections to a server on an event loop: the standard streams of a program, a socket, or `LocalServer`, our own
 server in this process.
 """
 
@@ -8,69 +8,137 @@ import asyncio
 import logging
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from treadle.client import connection
 from treadle.client.codex_config import CodexConfig
 from treadle.client.connection import Sink
 from treadle.client.own_thread import run_on_own_thread
-from treadle.client.sdk_errors import TransportClosedError
+from treadle.client.sdk_errors import TransportClosedError, configuration_error
 from treadle.errors import ChannelClosed
+from treadle.own_python import pin_imports
+from treadle.transport import Channel
 from treadle.transport.address import Address, AddressError
 
 if TYPE_CHECKING:
-    from treadle.client.local_server import LocalServer
     from treadle.client.server_child import DrainDeadline, ServerChild
-    from treadle.transport import Channel
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AsyncConnection(ABC):
-    """Carries frames, open until `close` or until the sink was told that it ended."""
+    """Carries frames, until `close` or until the sink is notified that it ended."""
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
-        """After the end it is dropped: the sink has been told."""
+        """Send a frame. After the end it is dropped: the sink knows of that."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End it, and what was started for it."""
+        """End the connection, and what was started for it."""
 
     async def abandon(self) -> None:
-        """The same when the loop that it was opened on has ended, and with it all but a program."""
+        """`close` when the loop of the connection has ended, and with it all but a program."""
         return
 
 
 async def open_connection(config: CodexConfig, sink: Sink) -> AsyncConnection:
     """Connect as `config` says. Raises `TransportClosedError`, `FileNotFoundError` or `CodexError`."""
     config.check()
+    pin_imports()  # what the server runs may write where this process looks for modules
     if config.url is not None:
-        return await _connect(config.url, config, sink)
+        from treadle.transport.sockets import connect  # only for a server that listens
+
+        environ = {**os.environ, **(config.env or {})}
+        try:
+            channel = await connect(Address.parse(config.url), token=config.token, environ=environ)
+        except (ChannelClosed, AddressError) as error:
+            raise TransportClosedError(str(error)) from None
+        return ChannelConnection(channel, sink)
     if config.codex_bin is not None or config.launch_args_override is not None:
         return await _start(config, sink)
-    return LocalConnection(config, sink)
+    return AsyncLocalConnection(config, sink)
 
 
-class LocalConnection(AsyncConnection):
+class AsyncLocalConnection(AsyncConnection):
     """Our own server, on this loop."""
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
-        from treadle.client.local_server import LocalServer  # only for a server in this process
-
         self._loop = asyncio.get_running_loop()
-        self._sink = sink
-        self._server: LocalServer = LocalServer(config, self._received)
-
-    def _received(self, frame: bytes) -> None:
-        self._sink.frames_received([frame])
+        self.server: LocalServer = LocalServer(config, sink)
 
     def send(self, frame: bytes) -> None:
-        # On the next turn of the loop, as with a real road: whoever asks is not to be called back from inside.
-        self._loop.call_soon(self._server.send, frame)
+        # On the next turn of the loop, as over a pipe: the caller must not be called back from inside this call.
+        self._loop.call_soon(self.server.send, frame)
 
     async def close(self) -> None:
-        await self._server.close()
+        await self.server.close()
+
+
+class LocalServer:
+    """Our own server on the running event loop. What it sends goes to the sink immediately, on the loop's thread."""
+
+    def __init__(self, config: CodexConfig, sink: Sink) -> None:
+        # Only for a server in this process.
+        from treadle.config import ConfigError
+        from treadle.server import AppServer
+
+        environ = {**os.environ, **config.env} if config.env else os.environ
+        self.app_server: AppServer = AppServer(overrides=config.config_overrides, environ=environ, cwd=config.cwd)
+        try:
+            # Wrong settings of the caller's own are an error here, and not of the first thread.
+            self.app_server.check_overrides()
+        except ConfigError as error:
+            raise configuration_error(error) from None
+        self._channel = DirectChannel(sink.frames_received)
+        self.app_server.accept(self._channel, must_not_lose=True)
+
+    def send(self, frame: bytes) -> None:
+        """Pass a frame to the server."""
+        self._channel.deliver(frame)
+
+    async def close(self) -> None:
+        self._channel.close()
+        await self.app_server.close()
+
+
+class DirectChannel(Channel):
+    """The server's end of a connection in this process. The client's limits on unread events bound it.
+
+    Args:
+        receive: Called with each frame that the server sends, immediately.
+    """
+
+    writable = True
+    pending = 0
+
+    def __init__(self, receive: Callable[[list[bytes]], None]) -> None:
+        super().__init__("client in this process")
+        self._receive = receive
+
+    def send(self, frame: bytes) -> None:
+        if self._reason is None:
+            self._frames_out += 1
+            self._receive([frame])
+
+    def deliver(self, frame: bytes) -> None:
+        self._deliver(frame)
+
+    def pause(self) -> None:
+        pass  # a client in this process has its own bounds
+
+    def resume(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._end("closed")
+
+    def abort(self) -> None:
+        self._end("the connection was aborted")
+
+    def _begin(self) -> None:
+        pass
 
 
 class ChannelConnection(AsyncConnection):
@@ -83,7 +151,7 @@ class ChannelConnection(AsyncConnection):
         self._closed = False
         self._ending: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._frames: list[bytes] = []  # of this step of the loop: together they cost less
+        self._frames: list[bytes] = []  # of this turn of the loop: together they cost less
         self._stuck: asyncio.TimerHandle | None = None
         self._exited = None if child is None else child.exit_fd()
         if self._exited is not None:
@@ -97,9 +165,9 @@ class ChannelConnection(AsyncConnection):
     def send(self, frame: bytes) -> None:
         self._channel.send(frame)
         if self._stuck is None and not self._channel.writable:
-            self._stuck = self._loop.call_later(connection.WRITE_S, self._give_up)
+            self._stuck = self._loop.call_later(connection.WRITE_S, self._end_stuck)
 
-    def _give_up(self) -> None:
+    def _end_stuck(self) -> None:
         text = f"the server is stuck: it has read nothing for {connection.WRITE_S:.0f} s"
         self._sink.connection_ended(TransportClosedError(text))
         self._channel.abort()
@@ -115,15 +183,12 @@ class ChannelConnection(AsyncConnection):
             self._sink.frames_received(frames)
 
     def channel_writable(self) -> None:
-        self._not_stuck()
-
-    def _not_stuck(self) -> None:
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
 
     def _child_exited(self) -> None:
-        """What it has written is in the pipe and is read first; but others may hold that pipe open."""
+        """Read on until there is silence: the last words of the server are in the pipe, which others may hold open."""
         from treadle.client.server_child import SILENCE_S, DrainDeadline  # only for a server that we start
 
         self._forget_exit()
@@ -147,7 +212,7 @@ class ChannelConnection(AsyncConnection):
 
     def channel_closed(self, reason: str) -> None:
         self._pass_on()
-        self._not_stuck()
+        self.channel_writable()  # nobody waits for that any more
         if self._child is None or self._closed:
             self._sink.connection_ended(TransportClosedError(f"{self._channel.peer}: {reason}"))
         elif self._channel.broken:
@@ -156,7 +221,7 @@ class ChannelConnection(AsyncConnection):
             self._ending = self._loop.create_task(self._report(self._child))
 
     async def _report(self, child: ServerChild) -> None:
-        """Its exit code and its last words take a moment to come through."""
+        """Report the end of a server: its exit code and its last words take a moment to come through."""
         self._sink.connection_ended(await run_on_own_thread(child.failure, "has closed its standard output"))
 
     async def close(self) -> None:
@@ -172,16 +237,6 @@ class ChannelConnection(AsyncConnection):
     async def abandon(self) -> None:
         if self._child is not None:
             await run_on_own_thread(_end, self._child)
-
-
-async def _connect(url: str, config: CodexConfig, sink: Sink) -> ChannelConnection:
-    from treadle.transport.connect import connect  # only for a server with a URL: it loads websockets
-
-    try:
-        channel = await connect(Address.parse(url), token=config.token, environ={**os.environ, **(config.env or {})})
-    except (ChannelClosed, AddressError) as error:
-        raise TransportClosedError(str(error)) from None
-    return ChannelConnection(channel, sink)
 
 
 def _end(child: ServerChild) -> None:

@@ -1,7 +1,7 @@
 """`AsyncShell`: the event-loop side of the asyncio client: waiting, opening and closing, running handlers.
 
 `shell` defines the same names for threads, so that both clients come from one source. Everything happens on the loop on
-which the client was started; only handlers that are plain functions run on threads.
+which the client was started, so `_lock` does nothing; only handlers that are plain functions run on threads.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from msgspec import Raw
 
 from treadle.client.codex_config import CodexConfig
-from treadle.client.handlers import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
 from treadle.client.own_thread import run_on_own_thread
+from treadle.client.requests import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
 from treadle.client.router import Router, ServerRequest
 from treadle.client.sdk_errors import CodexError, TransportClosedError
 from treadle.rpc import RequestId
-from treadle.transport.loop_owner import LoopOwner, needs_loop
+from treadle.transport.channel import LoopOwner, needs_loop
 
 if TYPE_CHECKING:
     from treadle.client.async_connection import AsyncConnection
@@ -30,11 +31,11 @@ T = TypeVar("T")
 AsyncAnswer: TypeAlias = "asyncio.Future[Raw]"
 
 CLOSE_S: Final = 15.0
-"""Whoever closes a client that is being closed waits this long at most: a server has ended by then."""
+"""A second `close` of a client waits this long at most for the first: a server has ended by then."""
 
 
 def new_answer() -> AsyncAnswer:
-    """The place of an answer that has not come."""
+    """An answer that has not come yet."""
     return asyncio.get_running_loop().create_future()
 
 
@@ -45,17 +46,17 @@ async def answer_within(answer: AsyncAnswer, limit: float | None) -> Raw:
 
 
 class AsyncWaiter:
-    """Tasks wait here until there is something to take."""
+    """Tasks wait here until an event can be taken."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        """There may be."""
+        """Wake all waiting tasks."""
         self._event.set()
 
     async def take(self, take: Callable[[], T | None], timeout: float | None = None) -> T:
-        """What `take` gives as soon as that is not None. Raises `TimeoutError`."""
+        """What `take` returns, as soon as that is not None. Raises `TimeoutError`."""
         if timeout is not None:
             async with asyncio.timeout(timeout):
                 return await self.take(take)
@@ -72,7 +73,8 @@ class AsyncShell(ABC):
         self.config: CodexConfig = config
         self.handlers: Handlers = handlers
         self._router = self._new_router()
-        self._news = AsyncWaiter()  # for whoever reads the backlog
+        self._lock = nullcontext()
+        self._news: AsyncWaiter | None = None  # for readers of the backlog; made by the first one
         self._connection: AsyncConnection | None = None
         self._opening: asyncio.Lock | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -81,16 +83,16 @@ class AsyncShell(ABC):
         self._owner: LoopOwner | None = None
 
     def _new_router(self) -> Router:
-        """For one conversation."""
+        """A router for one conversation."""
         return Router()
 
     @abstractmethod
     def frames_received(self, frames: list[bytes]) -> None:
-        """What the server said; called by the connection."""
+        """Take frames of the server; called by the connection."""
 
     @abstractmethod
     def connection_ended(self, failure: TransportClosedError) -> None:
-        """The connection is over: everyone who waits is told. Called by the connection."""
+        """Fail everyone who waits: the connection is over. Called by the connection."""
 
     @abstractmethod
     def _reply(self, request: ServerRequest, result: Any) -> None: ...
@@ -98,7 +100,7 @@ class AsyncShell(ABC):
     # --- life ---
 
     async def start(self) -> None:
-        """Connect to the server, starting it when the config says so. Does nothing when that was done."""
+        """Connect to the server, and start it if it is our own. Does nothing if it is connected."""
         from treadle.client.async_connection import open_connection  # loaded when a client connects
 
         self._check_usable()
@@ -108,57 +110,52 @@ class AsyncShell(ABC):
         async with self._opening:
             if self._connection is None:
                 self._router = self._new_router()
-                self._news = AsyncWaiter()  # it belongs to the loop that it was used on, as the lock does
+                self._news = None  # it belongs to the loop that it was used on, as `_opening` does
                 self._connection = await open_connection(self.config, self)
 
     async def close(self) -> None:
         """End the connection, and the server with all that it started if it is our own. May be called again."""
         owner = self._owner
-        if owner is None:  # it was never started, is closed, or somebody is at it
+        if owner is None:  # it was never started, is closed, or is being closed
             self.connection_ended(TransportClosedError("the client was closed"))
-            await self._wait_until_closed()
+            closing = self._closing
+            here = closing is not None and closing.get_loop() is asyncio.get_running_loop()
+            # A handler that closes its client does not wait: closing waits for handlers.
+            if closing is not None and here and asyncio.current_task() not in self._handling:
+                await asyncio.wait([closing], timeout=CLOSE_S)
             return
         self._check_closable()
         connection, self._connection = self._connection, None
         self._opening = self._owner = None
-        if owner.forked:  # then all of it belongs to somebody else, who may be using it
+        if owner.forked:  # all of it belongs to another process, which may be using it
             return
         if owner.gone:
             self._handling.clear()
             if connection is not None:
                 await connection.abandon()
             return
-        closing = self._closing = asyncio.get_running_loop().create_future()
+        ended = self._closing = asyncio.get_running_loop().create_future()
         try:
-            await self._end(connection)
+            self.connection_ended(TransportClosedError("the client was closed"))
+            tasks = self._handling.keys() - {asyncio.current_task()}  # a handler may close the client that it works for
+            for task in tasks:
+                task.cancel()
+            if connection is not None:
+                await connection.close()
+            # With a limit: a handler may refuse to be cancelled.
+            await asyncio.wait({asyncio.gather(*tasks, return_exceptions=True)}, timeout=CLOSE_S)
         finally:
-            closing.set_result(None)
-            if self._closing is closing:
+            ended.set_result(None)
+            if self._closing is ended:
                 self._closing = None
-
-    async def _end(self, connection: AsyncConnection | None) -> None:
-        self.connection_ended(TransportClosedError("the client was closed"))
-        tasks = self._handling.keys() - {asyncio.current_task()}  # a handler may close the client that it works for
-        for task in tasks:
-            task.cancel()
-        if connection is not None:
-            await connection.close()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _wait_until_closed(self) -> None:
-        """Wait, unless the caller is itself a handler: closing waits for handlers, so that would deadlock."""
-        closing = self._closing
-        if closing is None or asyncio.current_task() in self._handling:
-            return
-        if closing.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([closing], timeout=CLOSE_S)
 
     @property
     def _forked(self) -> bool:
         return self._owner is not None and self._owner.forked
 
     def _check_closable(self) -> None:
-        """It can also be closed where it cannot be used any more: in a fork, and when its loop has ended."""
+        """Raise `CodexError` where the client cannot be closed. It can be closed where it cannot be used any more: in a
+        fork, and when its loop has ended."""
         if self._owner is not None and not self._owner.gone and not self._owner.forked:
             self._check_usable()
 
@@ -169,7 +166,7 @@ class AsyncShell(ABC):
             raise CodexError(problem)
 
     def _check_owner(self) -> None:
-        """The same for what needs no loop as long as there is no connection."""
+        """`_check_usable` for what needs no loop as long as there is no connection."""
         if self._owner is not None:
             self._check_usable()
 
@@ -183,13 +180,10 @@ class AsyncShell(ABC):
             return
         task = asyncio.get_running_loop().create_task(self._answer(request), name=f"treadle {request.method}")
         self._handling[task] = request.id
-        task.add_done_callback(self._handled)
-
-    def _handled(self, task: asyncio.Task[None]) -> None:
-        self._handling.pop(task, None)
+        task.add_done_callback(lambda done: self._handling.pop(done, None))
 
     def _withdrawn(self, questions: Container[RequestId]) -> None:
-        """Nobody waits for these answers any more."""
+        """Cancel the handlers of requests that no longer need an answer."""
         for task, request_id in self._handling.items():
             if request_id in questions:
                 task.cancel()
@@ -198,25 +192,23 @@ class AsyncShell(ABC):
         from treadle.client.server_requests import handler_call_for  # loaded with the first request of the server
 
         work = handler_call_for(request, self.handlers, self._router.changes)
-        self._reply(request, await self._result_of(work))
-
-    async def _result_of(self, work: HandlerCall) -> Any:
         try:
             value = await self._call_on_thread(work) if work.blocking else work.call()
             if hasattr(value, "__await__"):
                 value = await value
-            return work.answer(value)
+            result = work.answer(value)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return work.refuse(RuntimeError(repr(error)))
+            result = work.refuse(RuntimeError(repr(error)))
         except BaseException as error:  # also one that would end the loop: the server waits for an answer
-            return work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            result = work.refuse(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        self._reply(request, result)
 
     async def _call_on_thread(self, work: HandlerCall) -> Any:
-        """A plain function may take its time; what it gives may have to be awaited, on the loop."""
-        running = object()  # for as long as the thread: a handler whose question was withdrawn goes on
+        """Call a plain function, which may take its time; what it returns may have to be awaited, on the loop."""
+        running = object()  # for as long as the thread: a handler whose request was withdrawn runs on
         self._handler_threads.add(running)
 
         def call() -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from treadle.client.request_values import input_items, wire_object, with_members, without_none
-from treadle.protocol.app.registry import METHODS
+from treadle.client.requests import input_items, wire_object, with_members, without_none
+from treadle.protocol.app.methods import METHODS
 
 if TYPE_CHECKING:
     from treadle.protocol.app.accounts import (
@@ -20,33 +20,7 @@ if TYPE_CHECKING:
         LoginAccountResponse,
         LogoutAccountResponse,
     )
-    from treadle.protocol.app.background_terminals import (
-        ThreadBackgroundTerminalsCleanParams,
-        ThreadBackgroundTerminalsCleanResponse,
-        ThreadBackgroundTerminalsListParams,
-        ThreadBackgroundTerminalsListResponse,
-        ThreadBackgroundTerminalsTerminateParams,
-        ThreadBackgroundTerminalsTerminateResponse,
-    )
     from treadle.protocol.app.base import JsonObject
-    from treadle.protocol.app.commands import (
-        CommandExecParams,
-        CommandExecResizeParams,
-        CommandExecResizeResponse,
-        CommandExecResponse,
-        CommandExecTerminateParams,
-        CommandExecTerminateResponse,
-        CommandExecWriteParams,
-        CommandExecWriteResponse,
-        ProcessKillParams,
-        ProcessKillResponse,
-        ProcessResizePtyParams,
-        ProcessResizePtyResponse,
-        ProcessSpawnParams,
-        ProcessSpawnResponse,
-        ProcessWriteStdinParams,
-        ProcessWriteStdinResponse,
-    )
     from treadle.protocol.app.config import (
         ConfigBatchWriteParams,
         ConfigBatchWriteResponse,
@@ -55,17 +29,49 @@ if TYPE_CHECKING:
         ConfigRequirementsReadResponse,
         ConfigValueWriteParams,
         ConfigValueWriteResponse,
-    )
-    from treadle.protocol.app.features import (
         ExperimentalFeatureEnablementSetParams,
         ExperimentalFeatureEnablementSetResponse,
         ExperimentalFeatureListParams,
         ExperimentalFeatureListResponse,
+        FeedbackSaveParams,
+        FeedbackSaveResponse,
         PermissionProfileListParams,
         PermissionProfileListResponse,
     )
-    from treadle.protocol.app.feedback import FeedbackSaveParams, FeedbackSaveResponse
-    from treadle.protocol.app.files import (
+    from treadle.protocol.app.extensions import (
+        ExternalAgentConfigDetectParams,
+        ExternalAgentConfigDetectResponse,
+        HooksListParams,
+        HooksListResponse,
+        ListMcpServerStatusParams,
+        ListMcpServerStatusResponse,
+        McpResourceReadParams,
+        McpResourceReadResponse,
+        McpServerOauthLoginParams,
+        McpServerOauthLoginResponse,
+        McpServerRefreshResponse,
+        McpServerToolCallParams,
+        McpServerToolCallResponse,
+        PluginInstalledParams,
+        PluginInstalledResponse,
+        PluginListParams,
+        PluginListResponse,
+        SkillsConfigWriteParams,
+        SkillsConfigWriteResponse,
+        SkillsExtraRootsSetParams,
+        SkillsExtraRootsSetResponse,
+        SkillsListParams,
+        SkillsListResponse,
+    )
+    from treadle.protocol.app.machine_methods import (
+        CommandExecParams,
+        CommandExecResizeParams,
+        CommandExecResizeResponse,
+        CommandExecResponse,
+        CommandExecTerminateParams,
+        CommandExecTerminateResponse,
+        CommandExecWriteParams,
+        CommandExecWriteResponse,
         FsCopyParams,
         FsCopyResponse,
         FsCreateDirectoryParams,
@@ -84,49 +90,6 @@ if TYPE_CHECKING:
         FsWatchResponse,
         FsWriteFileParams,
         FsWriteFileResponse,
-    )
-    from treadle.protocol.app.goals import (
-        ThreadGoalClearResponse,
-        ThreadGoalGetParams,
-        ThreadGoalGetResponse,
-        ThreadGoalSetResponse,
-    )
-    from treadle.protocol.app.hooks import HooksListParams, HooksListResponse
-    from treadle.protocol.app.mcp import (
-        ListMcpServerStatusParams,
-        ListMcpServerStatusResponse,
-        McpResourceReadParams,
-        McpResourceReadResponse,
-        McpServerOauthLoginParams,
-        McpServerOauthLoginResponse,
-        McpServerRefreshResponse,
-        McpServerToolCallParams,
-        McpServerToolCallResponse,
-    )
-    from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
-    from treadle.protocol.app.plugins import (
-        ExternalAgentConfigDetectParams,
-        ExternalAgentConfigDetectResponse,
-        PluginInstalledParams,
-        PluginInstalledResponse,
-        PluginListParams,
-        PluginListResponse,
-    )
-    from treadle.protocol.app.queue import (
-        ThreadQueueAddParams,
-        ThreadQueueAddResponse,
-        ThreadQueueDeleteParams,
-        ThreadQueueDeleteResponse,
-        ThreadQueueListParams,
-        ThreadQueueListResponse,
-        ThreadQueueReorderParams,
-        ThreadQueueReorderResponse,
-        ThreadQueueStartParams,
-        ThreadQueueStartResponse,
-        ThreadQueueUpdateParams,
-        ThreadQueueUpdateResponse,
-    )
-    from treadle.protocol.app.search import (
         FuzzyFileSearchParams,
         FuzzyFileSearchResponse,
         FuzzyFileSearchSessionStartParams,
@@ -135,32 +98,21 @@ if TYPE_CHECKING:
         FuzzyFileSearchSessionStopResponse,
         FuzzyFileSearchSessionUpdateParams,
         FuzzyFileSearchSessionUpdateResponse,
+        ProcessKillParams,
+        ProcessKillResponse,
+        ProcessResizePtyParams,
+        ProcessResizePtyResponse,
+        ProcessSpawnParams,
+        ProcessSpawnResponse,
+        ProcessWriteStdinParams,
+        ProcessWriteStdinResponse,
     )
-    from treadle.protocol.app.sections import (
-        ThreadSectionCreateParams,
-        ThreadSectionCreateResponse,
-        ThreadSectionDeleteParams,
-        ThreadSectionDeleteResponse,
-        ThreadSectionListParams,
-        ThreadSectionListResponse,
-        ThreadSectionMoveParams,
-        ThreadSectionMoveResponse,
-        ThreadSectionUpdateParams,
-        ThreadSectionUpdateResponse,
-    )
+    from treadle.protocol.app.models import ModelListResponse, ModelProviderCapabilitiesReadResponse
     from treadle.protocol.app.settings import (
         CollaborationModeListParams,
         CollaborationModeListResponse,
         ThreadSettingsUpdateParams,
         ThreadSettingsUpdateResponse,
-    )
-    from treadle.protocol.app.skills import (
-        SkillsConfigWriteParams,
-        SkillsConfigWriteResponse,
-        SkillsExtraRootsSetParams,
-        SkillsExtraRootsSetResponse,
-        SkillsListParams,
-        SkillsListResponse,
     )
     from treadle.protocol.app.thread_history import (
         ThreadInjectItemsParams,
@@ -173,6 +125,10 @@ if TYPE_CHECKING:
         ThreadRevertResponse,
         ThreadRollbackParams,
         ThreadRollbackResponse,
+        ThreadSearchOccurrencesParams,
+        ThreadSearchOccurrencesResponse,
+        ThreadSearchParams,
+        ThreadSearchResponse,
         ThreadTurnsListParams,
         ThreadTurnsListResponse,
     )
@@ -180,20 +136,52 @@ if TYPE_CHECKING:
         ThreadApproveGuardianDeniedActionParams,
         ThreadApproveGuardianDeniedActionResponse,
         ThreadArchiveResponse,
+        ThreadBackgroundTerminalsCleanParams,
+        ThreadBackgroundTerminalsCleanResponse,
+        ThreadBackgroundTerminalsListParams,
+        ThreadBackgroundTerminalsListResponse,
+        ThreadBackgroundTerminalsTerminateParams,
+        ThreadBackgroundTerminalsTerminateResponse,
         ThreadCompactStartResponse,
         ThreadDeleteParams,
         ThreadDeleteResponse,
         ThreadForkParams,
         ThreadForkResponse,
+        ThreadGoalClearResponse,
+        ThreadGoalGetParams,
+        ThreadGoalGetResponse,
+        ThreadGoalSetResponse,
         ThreadListParams,
         ThreadListResponse,
         ThreadLoadedListParams,
         ThreadLoadedListResponse,
         ThreadMetadataUpdateParams,
         ThreadMetadataUpdateResponse,
+        ThreadQueueAddParams,
+        ThreadQueueAddResponse,
+        ThreadQueueDeleteParams,
+        ThreadQueueDeleteResponse,
+        ThreadQueueListParams,
+        ThreadQueueListResponse,
+        ThreadQueueReorderParams,
+        ThreadQueueReorderResponse,
+        ThreadQueueStartParams,
+        ThreadQueueStartResponse,
+        ThreadQueueUpdateParams,
+        ThreadQueueUpdateResponse,
         ThreadReadResponse,
         ThreadResumeParams,
         ThreadResumeResponse,
+        ThreadSectionCreateParams,
+        ThreadSectionCreateResponse,
+        ThreadSectionDeleteParams,
+        ThreadSectionDeleteResponse,
+        ThreadSectionListParams,
+        ThreadSectionListResponse,
+        ThreadSectionMoveParams,
+        ThreadSectionMoveResponse,
+        ThreadSectionUpdateParams,
+        ThreadSectionUpdateResponse,
         ThreadSetNameResponse,
         ThreadShellCommandParams,
         ThreadShellCommandResponse,
@@ -202,12 +190,6 @@ if TYPE_CHECKING:
         ThreadUnarchiveResponse,
         ThreadUnsubscribeParams,
         ThreadUnsubscribeResponse,
-    )
-    from treadle.protocol.app.thread_search import (
-        ThreadSearchOccurrencesParams,
-        ThreadSearchOccurrencesResponse,
-        ThreadSearchParams,
-        ThreadSearchResponse,
     )
     from treadle.protocol.app.threads import ThreadGoalStatus
     from treadle.protocol.app.turns import (
@@ -227,7 +209,7 @@ class Calls(ABC):
 
     def _call(self, method: str, params: Any, timeout: float | None) -> Any:
         params, model = wire_object(params), METHODS[method].result
-        if timeout is None:  # so that a `request` of somebody's own need not know it
+        if timeout is None:  # so that a `request` of a subclass need not know it
             return self.request(method, params, response_model=model)
         return self.request(method, params, response_model=model, timeout=timeout)
 
@@ -241,7 +223,7 @@ class Calls(ABC):
         return answer
 
     def account_login_cancel(self, login_id: str, *, timeout: float | None = None) -> CancelLoginAccountResponse:
-        """Give up an interactive login. (`account/login/cancel`)"""
+        """Cancel an interactive login. (`account/login/cancel`)"""
         answer: CancelLoginAccountResponse = self._call("account/login/cancel", {"loginId": login_id}, timeout)
         return answer
 
@@ -288,7 +270,7 @@ class Calls(ABC):
     def command_exec_resize(
         self, params: CommandExecResizeParams | JsonObject, *, timeout: float | None = None
     ) -> CommandExecResizeResponse:
-        """Tell such a command the size of its terminal. (`command/exec/resize`)"""
+        """Set the size of the terminal of such a command. (`command/exec/resize`)"""
         answer: CommandExecResizeResponse = self._call("command/exec/resize", params, timeout)
         return answer
 
@@ -363,7 +345,7 @@ class Calls(ABC):
     def feedback_save(
         self, params: FeedbackSaveParams | JsonObject, *, timeout: float | None = None
     ) -> FeedbackSaveResponse:
-        """Write what there is to say of a thread to a file; nothing is sent. (`feedback/save`)"""
+        """Write a report about a thread to a file; nothing is sent. (`feedback/save`)"""
         answer: FeedbackSaveResponse = self._call("feedback/save", params, timeout)
         return answer
 
@@ -411,7 +393,7 @@ class Calls(ABC):
         return answer
 
     def fs_watch(self, params: FsWatchParams | JsonObject, *, timeout: float | None = None) -> FsWatchResponse:
-        """Be told when something under a path changes. (`fs/watch`)"""
+        """Have changes under a path notified. (`fs/watch`)"""
         answer: FsWatchResponse = self._call("fs/watch", params, timeout)
         return answer
 
@@ -446,7 +428,7 @@ class Calls(ABC):
     def fuzzy_file_search_session_update(
         self, params: FuzzyFileSearchSessionUpdateParams | JsonObject, *, timeout: float | None = None
     ) -> FuzzyFileSearchSessionUpdateResponse:
-        """Look for something else; what is found is told by `sessionUpdated`. (`fuzzyFileSearch/sessionUpdate`)"""
+        """Look for something else; `sessionUpdated` notifies of what is found. (`fuzzyFileSearch/sessionUpdate`)"""
         answer: FuzzyFileSearchSessionUpdateResponse = self._call("fuzzyFileSearch/sessionUpdate", params, timeout)
         return answer
 
@@ -528,14 +510,14 @@ class Calls(ABC):
     def process_resize_pty(
         self, params: ProcessResizePtyParams | JsonObject, *, timeout: float | None = None
     ) -> ProcessResizePtyResponse:
-        """Tell such a process the size of its terminal. (`process/resizePty`)"""
+        """Set the size of the terminal of such a process. (`process/resizePty`)"""
         answer: ProcessResizePtyResponse = self._call("process/resizePty", params, timeout)
         return answer
 
     def process_spawn(
         self, params: ProcessSpawnParams | JsonObject, *, timeout: float | None = None
     ) -> ProcessSpawnResponse:
-        """Start a process outside of any thread and sandbox; its end is told by `process/exited`. (`process/spawn`)"""
+        """Start a process outside of any thread and sandbox; `process/exited` notifies of its end. (`process/spawn`)"""
         answer: ProcessSpawnResponse = self._call("process/spawn", params, timeout)
         return answer
 
@@ -584,7 +566,7 @@ class Calls(ABC):
         return answer
 
     def thread_archive(self, thread_id: str, *, timeout: float | None = None) -> ThreadArchiveResponse:
-        """Put a thread away. (`thread/archive`)"""
+        """Archive a thread. (`thread/archive`)"""
         answer: ThreadArchiveResponse = self._call("thread/archive", {"threadId": thread_id}, timeout)
         return answer
 
@@ -631,7 +613,7 @@ class Calls(ABC):
         return answer
 
     def thread_goal_clear(self, thread_id: str, *, timeout: float | None = None) -> ThreadGoalClearResponse:
-        """Take the goal of a thread away. (`thread/goal/clear`)"""
+        """Remove the goal of a thread. (`thread/goal/clear`)"""
         answer: ThreadGoalClearResponse = self._call("thread/goal/clear", {"threadId": thread_id}, timeout)
         return answer
 
@@ -778,14 +760,14 @@ class Calls(ABC):
     def thread_search(
         self, params: ThreadSearchParams | JsonObject, *, timeout: float | None = None
     ) -> ThreadSearchResponse:
-        """Threads in which something was said. (`thread/search`)"""
+        """Threads in which a text occurs. (`thread/search`)"""
         answer: ThreadSearchResponse = self._call("thread/search", params, timeout)
         return answer
 
     def thread_search_occurrences(
         self, params: ThreadSearchOccurrencesParams | JsonObject, *, timeout: float | None = None
     ) -> ThreadSearchOccurrencesResponse:
-        """Where in a thread something was said. (`thread/searchOccurrences`)"""
+        """Where a text occurs in a thread. (`thread/searchOccurrences`)"""
         answer: ThreadSearchOccurrencesResponse = self._call("thread/searchOccurrences", params, timeout)
         return answer
 

@@ -1,11 +1,11 @@
 """Blocking connections to a server: the standard streams of a program, a socket, or a server in this process.
 
-Each has one reader thread, which passes what arrives to the `Sink`. Frames may be sent from any thread.
+Each has one reader thread, which passes what arrives to the `Sink`. Frames may be sent from any thread. None of them
+looks whether it is used in a fork: the client does that (see `shell`).
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import select
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from treadle.client.codex_config import CodexConfig
 from treadle.client.sdk_errors import ConfigurationError, TransportClosedError
 from treadle.errors import ChannelClosed
+from treadle.own_python import pin_imports
 
 if TYPE_CHECKING:
     import asyncio
     import socket
 
-    from treadle.client.local_server import LocalServer
+    from treadle.client.async_connection import LocalServer
     from treadle.client.server_child import DrainDeadline, ServerChild
     from treadle.transport.websocket import WebSocketFramer
 
@@ -31,13 +32,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 CHUNK: Final = 1 << 18
 CONNECT_S: Final = 10.0
 WRITE_S: Final = 60.0
-"""A server that takes nothing for so long is given up."""
+"""A connection to a server that reads nothing for so long is ended."""
 SILENCE_S: Final = 20.0
-"""A server on a socket that is silent for so long is asked for a sign of life, and after three times that given up."""
+"""A server on a socket that is silent for so long is pinged, and after three times that the connection is ended."""
 CLOSE_S: Final = 10.0
 START_S: Final = 120.0
 """Our own server has to be imported, from a slow disk perhaps."""
 MAX_OWED: Final = 48
+"""Pongs that wait for the writer; only the latest matter."""
 
 
 class Sink(Protocol):
@@ -46,24 +48,25 @@ class Sink(Protocol):
     def frames_received(self, frames: list[bytes]) -> None: ...
 
     def connection_ended(self, failure: TransportClosedError) -> None:
-        """Once, last."""
+        """Take the reason of the end: once, and last."""
 
 
 class Connection(ABC):
-    """Carries frames, open until `close` or until the sink was told that it ended."""
+    """Carries frames, until `close` or until the sink is notified that it ended."""
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
-        """Raises `TransportClosedError`."""
+        """Send a frame. Raises `TransportClosedError`."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it, and what was started for it. May be called again, from any thread but the reading one."""
+        """End the connection, and what was started for it. May be called again, not from the reading thread."""
 
 
 def open_connection(config: CodexConfig, sink: Sink) -> Connection:
     """Connect as `config` says. Raises `TransportClosedError`, `FileNotFoundError` or `CodexError`."""
     config.check()
+    pin_imports()  # what the server runs may write where this process looks for modules
     if config.url is not None:
         return SocketConnection(config.url, config, sink)
     if config.codex_bin is not None or config.launch_args_override is not None:
@@ -79,16 +82,14 @@ class ChildConnection(Connection):
 
         self._child: ServerChild = ServerChild(config)
         self._sink = sink
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
-        self._last_words: DrainDeadline | None = None  # once it has ended
-        self._looked_at = 0.0  # when it was last looked whether it has
+        self._last_words: DrainDeadline | None = None  # once the server has ended
+        self._looked_at = 0.0  # when that was last checked
         os.set_blocking(self._child.stdin_fd, False)
         os.set_blocking(self._child.stdout_fd, False)
         self._reader = threading.Thread(target=self._read, name="treadle client", daemon=True)
         self._reader.start()
-        atexit.register(self.close)  # whoever forgot it
 
     @property
     def pid(self) -> int:
@@ -99,7 +100,12 @@ class ChildConnection(Connection):
             if self._closed:
                 raise TransportClosedError("the connection to the server is closed")
             try:
-                _write(self._child.stdin_fd, frame + b"\n")
+                rest = memoryview(frame + b"\n")
+                while rest:  # the descriptor does not block, so that a server that is stuck is noticed
+                    try:
+                        rest = rest[os.write(self._child.stdin_fd, rest) :]
+                    except BlockingIOError:
+                        _wait_writable(self._child.stdin_fd)
                 return
             except BrokenPipeError:
                 failure = self._child.failure("has closed its standard input")
@@ -111,7 +117,7 @@ class ChildConnection(Connection):
 
     def _read(self) -> None:
         # Importing treadle.transport loads asyncio, which a blocking client may not need.
-        from treadle.transport.lines import LineFramer
+        from treadle.transport.stdio import LineFramer
 
         framer = LineFramer()
         exited = self._child.exit_fd()
@@ -134,7 +140,7 @@ class ChildConnection(Connection):
             self._sink.connection_ended(self._child.failure(why))
 
     def _receive(self, exited: int | None) -> bytes:
-        """What has come; empty at the end: its output has ended, or it has, and somebody else holds its output."""
+        """Bytes of the server; empty at the end: of its output, or of itself while somebody else holds its output."""
         if self._outlived(exited):
             return b""
         descriptor = self._child.stdout_fd
@@ -151,7 +157,7 @@ class ChildConnection(Connection):
                     return b""
 
     def _outlived(self, exited: int | None) -> bool:
-        """Whether it has ended, and somebody who holds its output has gone on talking for too long."""
+        """Whether the server has ended, and another holder of its output has gone on writing for too long."""
         from treadle.client.server_child import SILENCE_S, DrainDeadline  # only for a server that we start
 
         now = time.monotonic()
@@ -165,11 +171,8 @@ class ChildConnection(Connection):
         return self._last_words is not None and self._last_words.left(now, heard_at=now) <= 0
 
     def close(self) -> None:
-        if os.getpid() != self._pid:  # the exit of a fork: the server is not its own
-            return
-        atexit.unregister(self.close)
         self._closed = True
-        polite = self._lock.acquire(timeout=0.2)  # else somebody is stuck in a write, until the server is gone
+        polite = self._lock.acquire(timeout=0.2)  # else a thread is stuck in a write, until the server is gone
         if polite:
             self._lock.release()
         self._child.end(polite=polite)
@@ -177,16 +180,6 @@ class ChildConnection(Connection):
             self._reader.join(CLOSE_S)
         if not self._reader.is_alive():
             self._child.release()
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    """All of it, or `OSError`: the descriptor does not block, so that a server that is stuck is noticed."""
-    rest = memoryview(data)
-    while rest:
-        try:
-            rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:
-            _wait_writable(descriptor)
 
 
 def _wait_writable(descriptor: int) -> None:
@@ -212,7 +205,7 @@ class SocketConnection(Connection):
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._closed = False
-        self._owed: list[bytes] = []  # what the protocol wants sent (pongs) and the reader could not
+        self._owed: list[bytes] = []  # pongs that the reader could not send
         self._socket, self._framer, early = _connect(url, config)
         self._heard = time.monotonic()
         self._reader = threading.Thread(target=self._read, args=(early,), name="treadle client", daemon=True)
@@ -234,7 +227,7 @@ class SocketConnection(Connection):
         raise failure
 
     def _put(self, pieces: list[bytes]) -> None:
-        """While it is our turn."""
+        """Send all of it, while we hold `_turn`."""
         rest = memoryview(b"".join(pieces))
         while rest:
             try:
@@ -251,9 +244,17 @@ class SocketConnection(Connection):
         try:
             while True:
                 if data:
-                    self._take(data)
+                    self._heard = time.monotonic()
+                    frames = framer.receive(data)
+                    owed, framer.outgoing = framer.outgoing, []
+                    self._owe(owed)
+                    if frames:
+                        self._sink.frames_received(frames)
                 elif data is None:
-                    self._probe()
+                    silence = time.monotonic() - self._heard
+                    if silence > 3 * SILENCE_S:
+                        raise OSError(0, f"no sign of life from the server for {silence:.0f} s")
+                    self._owe(framer.ping())
                 if framer.ended:
                     break
                 data = self._receive()
@@ -266,16 +267,8 @@ class SocketConnection(Connection):
             reason = "the connection was closed"
         self._sink.connection_ended(TransportClosedError(f"{self._peer}: {reason}"))
 
-    def _take(self, data: bytes) -> None:
-        self._heard = time.monotonic()
-        frames = self._framer.receive(data)
-        owed, self._framer.outgoing = self._framer.outgoing, []
-        self._owe(owed)
-        if frames:
-            self._sink.frames_received(frames)
-
     def _owe(self, pieces: list[bytes]) -> None:
-        """Send it if nobody else is at it; else whoever is does, afterwards."""
+        """Send it if nobody else is sending; else the other thread does, afterwards."""
         if not pieces or self._closed:
             return
         if self._turn.acquire(blocking=False):
@@ -287,7 +280,7 @@ class SocketConnection(Connection):
             self._owed = [*self._owed, *pieces][-MAX_OWED:]
 
     def _receive(self) -> bytes | None:
-        """What has come, empty at the end; None after some silence."""
+        """Bytes of the server, empty at the end; None after some silence."""
         poll = select.poll()
         poll.register(self._socket.fileno(), select.POLLIN)
         while True:
@@ -299,12 +292,6 @@ class SocketConnection(Connection):
                         raise
             if not poll.poll(SILENCE_S * 1000):
                 return None
-
-    def _probe(self) -> None:
-        silence = time.monotonic() - self._heard
-        if silence > 3 * SILENCE_S:
-            raise OSError(0, f"no sign of life from the server for {silence:.0f} s")
-        self._owe(self._framer.ping())
 
     def close(self) -> None:
         import socket  # loaded since it connected
@@ -331,19 +318,19 @@ class SocketConnection(Connection):
 
 
 def _would_block(error: OSError) -> bool:
-    """Plain sockets say it one way, TLS in two others, whose module is not loaded for it."""
+    """Whether a socket has no bytes or no space now. TLS has two errors of its own, whose module is not loaded here."""
     return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFramer, bytes]:
-    """An open WebSocket connection, and what came with the handshake."""
+    """An open WebSocket connection, and the bytes that came with the handshake."""
     # Only for a server with a URL: these load asyncio and websockets.
     import socket
 
     from treadle.transport.address import Address, AddressError, shown_url
     from treadle.transport.listener_secret import resolve_address
-    from treadle.transport.websocket import WebSocketFramer
-    from treadle.transport.websocket_handshake import BadRequest, Upgrade, split_head
+    from treadle.transport.sockets import check_server
+    from treadle.transport.websocket import BadRequest, Upgrade, WebSocketFramer, split_head
 
     opened: socket.socket | None = None
     try:
@@ -358,6 +345,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
             opened = socket.socket(socket.AF_UNIX)
             opened.settimeout(CONNECT_S)
             opened.connect(address.path)
+            check_server(opened)
         else:
             opened = socket.create_connection((address.host, address.port), CONNECT_S)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -391,7 +379,6 @@ class LocalConnection(Connection):
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
         self._sink = sink
-        self._pid = os.getpid()
         self._started = threading.Event()
         self._problem: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -399,7 +386,6 @@ class LocalConnection(Connection):
         self._stop: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, args=(config,), name="treadle server", daemon=True)
         self._thread.start()
-        atexit.register(self.close)  # whoever forgot it
         if not self._started.wait(START_S):
             raise TransportClosedError(f"the server in this process has not started within {START_S:g} s")
         if isinstance(self._problem, ConfigurationError):
@@ -434,10 +420,10 @@ class LocalConnection(Connection):
         # Only for a server in this process.
         import asyncio
 
-        from treadle.client.local_server import LocalServer
+        from treadle.client.async_connection import LocalServer
 
         self._stop = asyncio.Event()
-        self._server = LocalServer(config, self._received)
+        self._server = LocalServer(config, self._sink)
         self._loop = asyncio.get_running_loop()
         self._started.set()
         try:
@@ -445,13 +431,7 @@ class LocalConnection(Connection):
         finally:
             await self._server.close()
 
-    def _received(self, frame: bytes) -> None:
-        self._sink.frames_received([frame])
-
     def close(self) -> None:
-        if os.getpid() != self._pid:  # the exit of a fork, in which nothing of it runs
-            return
-        atexit.unregister(self.close)
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
             try:

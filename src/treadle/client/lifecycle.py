@@ -1,24 +1,135 @@
-"""How `Codex` and `AsyncCodex` open and close: connect, initialize, close.
+"""How `Codex` and `AsyncCodex` open and close: connect, initialize, check who the server is, close; and retries while
+the server is busy.
 
 `Codex` connects when it is constructed; `AsyncCodex` connects once, when it is entered or first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import os
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from treadle.client.metadata import InitializeResponse, check_metadata
+import msgspec
+from msgspec import Struct
+
+from treadle.arguments import count, function, seconds
+from treadle.client.codex_config import CodexConfig
+from treadle.client.sdk_errors import ConfigurationWarning, MissingMetadata, configuration_error, is_retryable_error
+from treadle.errors import ArgumentValueError
 
 if TYPE_CHECKING:
     import asyncio
 
-    from treadle.client.approval_requests import ApprovalHandler, UserInputHandler
     from treadle.client.async_client import AsyncAppServerClient
     from treadle.client.client import AppServerClient
+    from treadle.client.server_requests import ApprovalHandler, UserInputHandler
+
+T = TypeVar("T")
 
 
-class _Shown:
-    """What both have in common."""
+# --- who the server is ---
+
+
+class _Read(Struct):
+    """The methods of pydantic models that programs for the official SDK call."""
+
+    @classmethod
+    def model_validate(cls, obj: object) -> Self:
+        """From plain values."""
+        return msgspec.convert(obj, cls)
+
+    def model_dump(self, *, by_alias: bool = False, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
+        """This object as plain values."""
+        members: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: value for name, value in members.items() if value is not None} if exclude_none else members
+
+
+class ServerInfo(_Read):
+    """The name and version of the server."""
+
+    name: str | None = None
+    version: str | None = None
+
+
+class InitializeResponse(_Read):
+    """Who the server is, and where; the names are those of the wire."""
+
+    serverInfo: ServerInfo | None = None
+    userAgent: str | None = None
+    platformFamily: str | None = None
+    platformOs: str | None = None
+    codexHome: str | None = None
+    extensions: Any = None
+    """What the server can do beyond the Codex protocol, if it is ours."""
+
+
+def client_info(config: CodexConfig) -> dict[str, Any]:
+    """The params of `initialize`."""
+    info = {"name": config.client_name, "title": config.client_title, "version": config.client_version}
+    return {"clientInfo": info, "capabilities": {"experimentalApi": config.experimental_api}}
+
+
+def check_overrides(config: CodexConfig, answer: InitializeResponse) -> None:
+    """Raise `ConfigurationError` for a key of `config_overrides` that a server of ours, started here, does not know.
+
+    The server ignores one, because the file may be shared with a newer program. But a program that passes one means it.
+    """
+    started_here = config.url is None and config.launch_args_override is None
+    if not config.config_overrides or not started_here or "treadle/threadEvents" not in (answer.extensions or ()):
+        return
+    from treadle.config import ConfigError, load_config  # loaded where there are settings to check
+
+    environ = {**os.environ, **(config.env or {})}
+    try:
+        loaded = load_config(Path(answer.codexHome or ""), overrides=config.config_overrides, environ=environ)
+    except ConfigError:
+        return  # of the file: an error of whatever needs the settings
+    if unknown := loaded.unknown_keys("-c"):
+        raise configuration_error(ConfigError.of(unknown))
+
+
+def check_metadata(answer: InitializeResponse) -> InitializeResponse:
+    """The answer with `serverInfo` filled in; raises `MissingMetadata` when it cannot be."""
+    agent = (answer.userAgent or "").strip()
+    given = answer.serverInfo or ServerInfo()
+    name, version = (given.name or "").strip(), (given.version or "").strip()
+    if agent and not (name and version):
+        slash = "/" in agent
+        parsed_name, _, parsed_version = agent.partition("/" if slash else " ")
+        name, version = name or parsed_name.strip(), version or parsed_version.strip()
+    if not (agent and name and version):
+        raise MissingMetadata(
+            "the initialize response is missing required metadata "
+            f"(userAgent={agent!r}, server name={name!r}, server version={version!r}): is this an app-server?"
+        )
+    if answer.serverInfo is None:
+        answer.serverInfo = ServerInfo()
+    answer.serverInfo.name, answer.serverInfo.version = name, version
+    return answer
+
+
+# --- opening and closing ---
+
+
+class _CodexBase:
+    """What `Codex` and `AsyncCodex` have in common."""
+
+    _client: AppServerClient | AsyncAppServerClient
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of the server about its settings so far: unknown keys, settings without effect here, and a file that
+        cannot be used any more. All that it knew at its start is here once the first thread is."""
+        return tuple(self._client._router.warnings)
+
+    def _warn(self) -> None:
+        """Warn the caller of the caller, once, of what has come since."""
+        while (text := self._client._router.take_warning()) is not None:
+            warnings.warn(text, ConfigurationWarning, stacklevel=4)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {getattr(self, '_client', None)!r}>"
@@ -28,7 +139,7 @@ class _Shown:
         raise TypeError(f"a {name} is a live connection and cannot be pickled: pickle its CodexConfig instead")
 
 
-class Lifecycle(_Shown):
+class Lifecycle(_CodexBase):
     """Opens and closes a `Codex`."""
 
     _client: AppServerClient
@@ -43,6 +154,7 @@ class Lifecycle(_Shown):
                 client.handlers.user_input = user_input_handler
             client.start()
             self._init = check_metadata(client.initialize())
+            check_overrides(client.config, self._init)
         except BaseException:
             client.close()
             raise
@@ -55,7 +167,7 @@ class Lifecycle(_Shown):
 
     @property
     def metadata(self) -> InitializeResponse:
-        """What the server says of itself."""
+        """The answer of the server to `initialize`: who and where it is."""
         return self._init
 
     def close(self) -> None:
@@ -63,7 +175,7 @@ class Lifecycle(_Shown):
         self._client.close()
 
 
-class AsyncLifecycle(_Shown):
+class AsyncLifecycle(_CodexBase):
     """Opens and closes an `AsyncCodex`."""
 
     _client: AsyncAppServerClient
@@ -100,6 +212,7 @@ class AsyncLifecycle(_Shown):
             try:
                 await self._client.start()
                 self._init = check_metadata(await self._client.initialize())
+                check_overrides(self._client.config, self._init)
                 self._initialized = True
             except BaseException:
                 self._init = None
@@ -108,9 +221,9 @@ class AsyncLifecycle(_Shown):
 
     @property
     def metadata(self) -> InitializeResponse:
-        """What the server says of itself."""
+        """The answer of the server to `initialize`: who and where it is."""
         if self._init is None:
-            raise RuntimeError("AsyncCodex is not connected yet: use `async with AsyncCodex() as codex`")
+            raise MissingMetadata("AsyncCodex is not connected yet: use `async with AsyncCodex() as codex`")
         return self._init
 
     async def close(self) -> None:
@@ -120,3 +233,82 @@ class AsyncLifecycle(_Shown):
         self._initialized = False
         self._lock = None  # a lock is bound to the loop it was used on
         await self._client.close()
+
+
+# --- retries ---
+
+
+def retry_on_overload(
+    op: Callable[[], T],
+    *,
+    max_attempts: int = 3,
+    initial_delay_s: float = 0.25,
+    max_delay_s: float = 2.0,
+    jitter_ratio: float = 0.2,
+) -> T:
+    """Call a function until it succeeds, as long as the server says that it is busy.
+
+    Other errors, and the last one, are raised as they are.
+
+    Args:
+        op: The function.
+        max_attempts: How often it is called at most.
+        initial_delay_s: Seconds to wait after the first attempt; after each other one it is twice as long.
+        max_delay_s: The longest wait.
+        jitter_ratio: How much longer or shorter each wait may be, as a part of it.
+    """
+    function("op", op, "nothing")
+    delays = _delays(max_attempts, initial_delay_s, max_delay_s, jitter_ratio)
+
+    while True:
+        try:
+            return op()
+        except Exception as error:
+            delay = next(delays, None)
+            if delay is None or not is_retryable_error(error):
+                raise
+        time.sleep(delay)
+
+
+async def async_retry_on_overload(
+    op: Callable[[], Awaitable[T]],
+    *,
+    max_attempts: int = 3,
+    initial_delay_s: float = 0.25,
+    max_delay_s: float = 2.0,
+    jitter_ratio: float = 0.2,
+) -> T:
+    """`retry_on_overload` for a function that gives something to await.
+
+    Args:
+        op: The function.
+        max_attempts: How often it is called at most.
+        initial_delay_s: Seconds to wait after the first attempt; after each other one it is twice as long.
+        max_delay_s: The longest wait.
+        jitter_ratio: How much longer or shorter each wait may be, as a part of it.
+    """
+    import asyncio  # the blocking client shares this module and may not need asyncio
+
+    function("op", op, "nothing")
+    delays = _delays(max_attempts, initial_delay_s, max_delay_s, jitter_ratio)
+    while True:
+        try:
+            return await op()
+        except Exception as error:
+            delay = next(delays, None)
+            if delay is None or not is_retryable_error(error):
+                raise
+        await asyncio.sleep(delay)
+
+
+def _delays(attempts: int, first: float, most: float, jitter: float) -> Iterator[float]:
+    if count("max_attempts", attempts) < 1:
+        raise ArgumentValueError("max_attempts", "max_attempts must be at least 1")
+    first, most = seconds("initial_delay_s", first), seconds("max_delay_s", most)
+    jitter = seconds("jitter_ratio", jitter)
+    import random  # only when the server is busy
+
+    return (
+        max(0.0, delay + random.uniform(-jitter, jitter) * delay)
+        for delay in (min(most, first * 2 ** min(number, 60)) for number in range(attempts - 1))
+    )

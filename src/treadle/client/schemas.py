@@ -1,16 +1,21 @@
 """JSON schemas of Python types, and parsing JSON into those types.
 
-It owns what a model server is told about a type, and the errors for values that do not fit. msgspec does the work;
-pydantic models are recognised by their methods, because pydantic is not a dependency. `tools` and `output_type` use it.
+It owns what a model server is told about a type, the errors for values that do not fit, and `OutputType`, the Python
+type that the final response of a turn is parsed into. msgspec does the work; pydantic models are recognised by their
+methods, because pydantic is not a dependency. `tools` uses it too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Never, TypeAlias
+from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 from msgspec import inspect as kinds
+
+from treadle.client.sdk_errors import OutputError
+from treadle.errors import ArgumentTypeError
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -122,7 +127,7 @@ def _shaped(produce: Callable[[], object], place: str) -> object:
 
 
 def _from_json(type_: Any, value: object) -> object:
-    """For msgspec: a value of a type that it does not know."""
+    """A value of a type that msgspec does not know; msgspec calls it."""
     if type_ is object:
         return value
     if is_model(type_):
@@ -136,7 +141,7 @@ def _from_json(type_: Any, value: object) -> object:
 
 
 def _model_error(error: ValueError) -> ShapeError:
-    """pydantic lists what is wrong; the first of it is told."""
+    """The first of the errors that pydantic lists."""
     listed = getattr(error, "errors", None)
     found = listed() if callable(listed) else ()
     if not found:
@@ -152,7 +157,7 @@ def _is_path(type_: Any) -> bool:
 
 
 def _lowered(text: str) -> str:
-    """As the rest of a sentence; `JSON is malformed` stays."""
+    """The text as the rest of a sentence; `JSON is malformed` stays."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
@@ -166,7 +171,7 @@ def _plain(types: list[Any]) -> tuple[list[Schema], dict[str, Schema]]:
         named: dict[Any, Any] = {}
         for info in infos:
             _collect(info, named)
-        # Asked for by themselves, they tell us their names in the definitions.
+        # Asked for by themselves, they show their names in the definitions.
         asked = [*types, *named]
         _, taken = msgspec.json.schema_components(asked, schema_hook=lambda _: {"type": "null"})
         models = _Models(taken)
@@ -201,17 +206,17 @@ class _Models:
             )
         if type_ not in self._done:
             schema = type_.model_json_schema()
-            names = {name: self._free(name) for name in schema.get("$defs", {})}
+            names: dict[str, str] = {}
+            for name in schema.get("$defs", {}):
+                free = name
+                while free in self._taken:
+                    free += "_"
+                self._taken.add(free)
+                names[name] = free
             for name, definition in schema.get("$defs", {}).items():
                 self.defs[names[name]] = _renamed(definition, names)
             self._done[type_] = _renamed(schema, names)
         return dict(self._done[type_])
-
-    def _free(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
 
 
 def _renamed(schema: Schema, names: Mapping[str, str]) -> Schema:
@@ -240,7 +245,7 @@ def _inner(info: Any) -> list[Any]:
 
 
 def _add_hints(info: Any, schema: Schema) -> None:
-    """What msgspec does not tell: that a text is a date, and what the members of a named tuple are called."""
+    """Add what msgspec leaves out: that a text is a date, and what the members of a named tuple are called."""
     if "$ref" in schema:
         return
     if isinstance(info, kinds.Metadata):
@@ -269,7 +274,7 @@ def _add_hints(info: Any, schema: Schema) -> None:
 
 
 def _json_type(info: Any) -> str:
-    """Of a union: msgspec allows one type of each of these in it."""
+    """The JSON type of an option of a union: msgspec allows one of each in it."""
     while isinstance(info, kinds.Metadata):
         info = info.type
     if hasattr(info, "item_type") or hasattr(info, "item_types"):
@@ -295,7 +300,7 @@ def _each(schema: Schema, visit: Callable[[Schema, str], Schema]) -> Schema:
 
 
 def _inlined(schemas: list[Schema], defs: Mapping[str, Schema]) -> tuple[list[Schema], dict[str, Schema]]:
-    """Not every server follows references, so what can do without has none."""
+    """Schemas without references, except in recursive types: not every server follows references."""
     recursive: dict[str, Schema | None] = {}
 
     def inlined(schema: Schema, active: frozenset[str]) -> Schema:
@@ -320,7 +325,7 @@ def _inlined(schemas: list[Schema], defs: Mapping[str, Schema]) -> tuple[list[Sc
 
 
 def _strict(schema: Schema, place: str) -> Schema:
-    """In the words that model servers know, with nothing left open; `place` is for the error."""
+    """The schema with the keywords that model servers know, and nothing left open; `place` is for the error."""
     if "allOf" in schema and len(schema["allOf"]) == 1:
         schema = {**schema["allOf"][0], **{key: value for key, value in schema.items() if key != "allOf"}}
     about = {"description": schema["description"]} if "description" in schema else {}
@@ -331,19 +336,19 @@ def _strict(schema: Schema, place: str) -> Schema:
         return {"anyOf": [_strict(option, place) for option in options], **about}
     found = {key: value for key, value in schema.items() if key in _STRICT}
     if schema.get("type") == "object":
-        found |= _strict_object(schema, place)
+        if "properties" not in schema:
+            _refuse(place, "a dict with any keys", "use a dataclass, or a list of objects that have a key and a value")
+        found |= _closed({name: _strict(inner, f"{place}.{name}") for name, inner in schema["properties"].items()})
     elif schema.get("type") == "array":
         found |= _strict_array(schema, place)
     elif not found.keys() & {"type", "enum", "const"}:
         _refuse(place, "any value", "give it a type")
-    return {**found, **_strict_format(schema)}
-
-
-def _strict_object(schema: Schema, place: str) -> Schema:
-    if "properties" not in schema:
-        _refuse(place, "a dict with any keys", "use a dataclass, or a list of objects that have a key and a value")
-    members = {name: _strict(inner, f"{place}.{name}") for name, inner in schema["properties"].items()}
-    return _closed(members)
+    form = schema.get("format", schema.get("contentEncoding"))
+    if form in _FORMATS:
+        found["format"] = form
+    elif form is not None:
+        found.setdefault("description", f"As {form}.")
+    return found
 
 
 def _closed(members: Mapping[str, Schema]) -> Schema:
@@ -364,12 +369,65 @@ def _strict_array(schema: Schema, place: str) -> Schema:
     return {"items": _strict(schema["items"], f"{place}[]")}
 
 
-def _strict_format(schema: Schema) -> Schema:
-    form = schema.get("format", schema.get("contentEncoding"))
-    if form is None or form in _FORMATS:
-        return {} if form is None else {"format": form}
-    return {"description": schema.get("description", f"As {form}.")}
-
-
 def _refuse(place: str, what: str, instead: str) -> Never:
     raise TypeError(f"`{place}` can be {what}, which structured output does not allow: {instead}")
+
+
+# --- output types -----------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+_FENCED: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)\1[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+_SHOWN: Final = 80  # an error repeats at most this much of a response
+
+
+class OutputType(Generic[T]):
+    """A type for the final response: a dataclass, msgspec struct, TypedDict, NamedTuple or pydantic model, or plain.
+
+    Raises `ArgumentTypeError` for a type that model servers cannot be held to, such as `dict[str, int]`.
+    """
+
+    __slots__ = ("schema", "wanted")
+
+    wanted: type[T]
+    """The Python type."""
+    schema: dict[str, Any]
+    """Its JSON schema, for the `outputSchema` of a turn. What is no object is the member `value` of one."""
+
+    @overload
+    def __init__(self, type_: type[T]) -> None: ...
+    @overload
+    def __init__(self: OutputType[Any], type_: Any) -> None: ...
+    def __init__(self, type_: Any) -> None:
+        self.wanted = type_
+        try:
+            self.schema = json_schema(type_, strict=True)
+        except Exception as error:  # of msgspec, of pydantic, or of a class that is looked into
+            raise ArgumentTypeError("output_type", f"output_type cannot be used: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"OutputType({_name(self.wanted)})"
+
+    def read(self, text: str | None) -> T:
+        """The value in a final response, also if it is inside a Markdown fence. Raises `OutputError`."""
+        name = _name(self.wanted)
+        if text is None:
+            raise OutputError(f"the turn has no final response to read as {name}; see how it ended", None)
+        try:
+            try:
+                return cast(T, read(text, self.wanted))
+            except NotJson:
+                fenced = _FENCED.findall(text)
+                if len(fenced) != 1:  # with several it would be a guess which one is meant
+                    raise
+                return cast(T, read(fenced[0][1], self.wanted))
+        except NotJson as error:
+            start = repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+            problem = f"the final response is no JSON, so no {name}: {error.problem}; it is {start}"
+            raise OutputError(problem, text) from None
+        except ShapeError as error:
+            raise OutputError(f"the final response is no {name}: at {error.place}: {error.problem}", text) from None
+
+
+def _name(type_: Any) -> str:
+    return type_.__name__ if isinstance(type_, type) and not hasattr(type_, "__args__") else str(type_)

@@ -8,7 +8,8 @@ CodexError                      also a `TreadleError`
 │       │   └── ConfigurationError      an InvalidRequestError: the server's settings cannot be used (`problems`)
 │       └── ServerBusyError     try again later: `retry_on_overload` does
 │           └── RetryLimitExceededError
-├── TurnFailed                  a turn ended with the status `failed` (`turn`); also a `RuntimeError`
+├── TurnFailed                  a turn ended with the status `failed` (`turn`, and why: `kind`, `status`, `retry_after`,
+│                               `advice`); also a `RuntimeError`
 ├── TurnConflict                the thread or the stream is in use; also a `RuntimeError`
 ├── MissingMetadata             what answered `initialize` is no app-server; also a `RuntimeError`
 ├── RequestTimeout              no answer, or no end of the turn, in time; also a `TimeoutError`
@@ -34,7 +35,7 @@ from treadle.errors import (
 )
 
 if TYPE_CHECKING:
-    from treadle.config import ConfigProblem
+    from treadle.config import ConfigError, ConfigProblem
     from treadle.protocol.app.turns import Turn
 
 _PARSE_ERROR = -32700
@@ -45,7 +46,7 @@ class CodexError(TreadleError):
     """Base of all errors of the SDK."""
 
     def fresh(self) -> Self:
-        """The same error for one more who is told: an exception that is raised again and again grows."""
+        """A copy of the error for one more caller: an exception that is raised again and again grows."""
         kind, args = self.__reduce__()
         error: Self = kind(*args)
         return error
@@ -83,6 +84,10 @@ class InvalidRequestError(CodexRpcError):
     """The server refuses the request, in this state or at all."""
 
 
+class ConfigurationWarning(UserWarning):
+    """Something in the settings of the server has no effect; `Codex.warnings` has all of it."""
+
+
 class ConfigurationError(InvalidRequestError):
     """The settings of the server cannot be used, so nothing was run: `problems` has all that is wrong with them."""
 
@@ -118,11 +123,29 @@ class RetryLimitExceededError(ServerBusyError):
 
 
 class TurnFailed(CodexError, RuntimeError):
-    """A turn ended with the status `failed`; the message is the server's, `turn` has the rest."""
+    """A turn ended with the status `failed`; the message is the server's, `turn` has the rest.
+
+    When the model gave no answer, `kind` says why in a word (`unauthorized`, `not_found`, `rate_limited`, `quota`, …),
+    `status` is the HTTP status, `retry_after` how many seconds the provider asks to wait, and `advice` what to type, as
+    `treadle exec` prints it. Each is None if that is not known.
+    """
+
+    kind: str | None = None
+    status: int | None = None
+    retry_after: float | None = None
+    advice: str | None = None
 
     def __init__(self, message: str, turn: Turn | None = None) -> None:
         super().__init__(message)
         self.turn = turn
+        if turn is None or turn.error is None:
+            return
+        from treadle.agent.model_failures import failure_of
+
+        failure = failure_of(turn.error)
+        if failure is not None:
+            self.kind, self.status, self.advice = failure.kind, failure.status, failure.advice
+            self.retry_after = failure.retry_after_s
 
 
 class TurnConflict(CodexError, RuntimeError):
@@ -130,7 +153,7 @@ class TurnConflict(CodexError, RuntimeError):
 
 
 class MissingMetadata(CodexError, RuntimeError):
-    """The answer to `initialize` does not say who the server is."""
+    """The answer to `initialize` does not say who the server is, or there was none yet."""
 
 
 class RequestTimeout(CodexError, TimeoutError):
@@ -172,6 +195,14 @@ def rpc_error(code: int, message: str, data: Any = None) -> JsonRpcError:
     if code == OVERLOADED or _says_busy(data):
         return ServerBusyError(code, message, data)
     return CodexRpcError(code, message, data)
+
+
+def configuration_error(error: ConfigError) -> JsonRpcError:
+    """What a server of ours would answer, for settings that are found wrong on this side."""
+    from treadle.server.clients import wire_error
+
+    answer = wire_error(error, "initialize")
+    return rpc_error(answer.code, answer.message, answer.data)
 
 
 def is_retryable_error(exc: BaseException) -> bool:

@@ -17,7 +17,8 @@ from typing import Final
 
 from treadle.client.codex_config import CodexConfig
 from treadle.client.sdk_errors import CodexError, TransportClosedError
-from treadle.execution.supervisor.supervisor_program import RLIMIT_LOCKS, family, scan, send_signal, signal_group
+from treadle.errors import ArgumentValueError
+from treadle.execution.supervisor_program import RLIMIT_LOCKS, family, scan, send_signal, signal_group
 from treadle.secrets import redact, secrets_in
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -26,9 +27,9 @@ GRACE_S: Final = 1.0
 """A server whose input has ended gets this long to end by itself, and as long again after SIGTERM."""
 LAST_WORDS_S: Final = 2.0
 SILENCE_S: Final = 0.2
-"""A server that has ended has nothing more to say when nothing came for so long."""
+"""Nothing more comes from a server that has ended when nothing came for so long."""
 HEIRS_S: Final = 2.0
-"""What goes on talking for longer than that is not the server but somebody who holds its streams."""
+"""What is still written after so long is not of the server but of another process that holds its streams."""
 PIPE_BYTES: Final = 1 << 20
 STDERR_BYTES: Final = 1 << 17
 SHOWN_BYTES: Final = 1 << 14
@@ -36,7 +37,7 @@ SHOWN_LINES: Final = 40
 
 
 class ServerChild:
-    """Starts at once; raises `TransportClosedError` or `FileNotFoundError`."""
+    """Starts at once; raises `TransportClosedError` or `ArgumentError`."""
 
     def __init__(self, config: CodexConfig) -> None:
         self.command: list[str] = command_line(config)
@@ -53,9 +54,14 @@ class ServerChild:
                 # Ctrl-C in a terminal is for us: we decide how the server ends.
                 start_new_session=True,
             )
-        except OSError as error:
-            raise TransportClosedError(f"cannot start {self.command[0]}: {error.strerror or error}") from error
-        _widen(self.stdout_fd)
+        except (OSError, ValueError) as error:  # a word with a NUL in it is the latter
+            why = getattr(error, "strerror", None) or error
+            raise TransportClosedError(f"cannot start {self.command[0]}: {why}") from error
+        try:
+            # A server that sends much need not wait for us at every 64 KiB. Users have a limit, so it may not work.
+            fcntl.fcntl(self.stdout_fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        except (OSError, AttributeError):
+            logger.debug("the pipe of the server keeps its size")
         self._family = _ProcessTree(self._process.pid)
         self._secrets = secrets_in(environment, config.config_overrides)
         self._stderr = b""
@@ -86,7 +92,7 @@ class ServerChild:
             return None
 
     def give_streams(self) -> None:
-        """Its standard input and output belong to somebody else now, who has copies."""
+        """Close the standard input and output: another owner has copies."""
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
@@ -94,7 +100,7 @@ class ServerChild:
     def end(self, *, polite: bool = True) -> None:
         """End the server and all that it started; blocks for a few seconds at most. May be called again.
 
-        `polite` ends its input first and gives it a moment: unless somebody may be writing to it.
+        `polite` ends its input first and gives it a moment: unless another thread may be writing to it.
         """
         with self._lock:
             if self._ended:
@@ -125,7 +131,7 @@ class ServerChild:
         return True
 
     def failure(self, what: str) -> TransportClosedError:
-        """What to tell whoever waits, now that its output has ended. Blocks for a moment: the rest comes through."""
+        """The error for all who wait, now that its output has ended. Blocks for a moment: its last words come late."""
         try:
             exit_code: int | None = self._process.wait(LAST_WORDS_S)
         except subprocess.TimeoutExpired:
@@ -133,19 +139,19 @@ class ServerChild:
         self._drain.join(LAST_WORDS_S)
         tail = self.stderr_tail()
         how = f"{what}; it runs on" if exit_code is None else _ended(exit_code)
-        told = f"; its last words:\n{tail}" if tail else ""
+        last_words = f"; its last words:\n{tail}" if tail else ""
         return TransportClosedError(
-            f"the server {Path(self.command[0]).name} {how}{told}", exit_code=exit_code, stderr_tail=tail
+            f"the server {Path(self.command[0]).name} {how}{last_words}", exit_code=exit_code, stderr_tail=tail
         )
 
     def misbehaved(self, how: str) -> TransportClosedError:
-        """The same when it is we who end the conversation."""
+        """The error when it is we who end the conversation."""
         return TransportClosedError(f"the server {Path(self.command[0]).name} {how}", stderr_tail=self.stderr_tail())
 
     def stderr_tail(self) -> str:
         """The last lines of standard error, without what looks like a secret.
 
-        More is kept than is shown, and cut only afterwards: half a secret could not be found.
+        More is read than is returned, and cut only afterwards: half a secret could not be found.
         """
         text = redact(self._stderr.decode("utf-8", "replace"), self._secrets)
         lines = [line for line in text[-SHOWN_BYTES:].splitlines() if line.strip()]
@@ -177,14 +183,6 @@ class DrainDeadline:
         return min(heard_at + SILENCE_S, self._until) - now
 
 
-def _widen(descriptor: int) -> None:
-    """A server that tells much need not wait for us at every 64 KiB. Users have a limit, so it may not work."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    except (OSError, AttributeError):
-        logger.debug("the pipe of the server keeps its size")
-
-
 class _ProcessTree:
     """A server and all its descendants, even daemonised ones: they carry a tag (see
     `execution.supervisor.supervisor_program`).
@@ -200,13 +198,17 @@ class _ProcessTree:
             logger.debug("the server cannot be tagged: of its descendants only those in its session are found")
 
     def end(self) -> None:
-        """Kill who is left."""
+        """Kill the processes that are left."""
         try:
             table = scan()
         except OSError:  # there is no /proc: then its group must do
             signal_group(self._leader, signal.SIGKILL)
             return
         send_signal(family(table, self._tag, self._tag, {self._tag: self._leader}), signal.SIGKILL)
+
+
+class NoProgram(ArgumentValueError, FileNotFoundError):
+    """`codex_bin` names nothing. Also a `FileNotFoundError`, which the official SDK raises."""
 
 
 def command_line(config: CodexConfig) -> list[str]:
@@ -222,7 +224,9 @@ def command_line(config: CodexConfig) -> list[str]:
 
         found = shutil.which(program) if os.sep not in program else None
         if found is None:
-            raise FileNotFoundError(f"there is no program {program}: set CodexConfig.codex_bin to a codex or a treadle")
+            raise NoProgram(
+                "codex_bin", f"there is no program {program!r}: set CodexConfig.codex_bin to a codex or a treadle"
+            )
         program = found
     overrides = [word for text in config.config_overrides for word in ("--config", text)]
     return [program, *overrides, "app-server", "--listen", "stdio://"]

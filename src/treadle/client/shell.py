@@ -1,11 +1,16 @@
 """`Shell`: the threading side of the blocking client: waiting, opening and closing, running handlers.
 
 `async_shell` defines the same names for an event loop, so that both clients come from one source. One thread per
-connection reads, and no user code runs there; each handler gets a thread of its own.
+connection reads, and no user code runs there; each handler gets a thread of its own. `_lock` guards the router, which
+any number of threads use.
+
+A fork has copies of the locks, which nobody releases, and no thread that reads. `_check_usable` and `close` are the one
+guard against it: they look before they touch anything.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -16,11 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Raw
 
+from treadle.arguments import wait_of
 from treadle.client.codex_config import CodexConfig
-from treadle.client.handlers import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
+from treadle.client.requests import MAX_HANDLER_THREADS, MAX_HANDLERS, Handlers
 from treadle.client.router import Router, ServerRequest
 from treadle.client.sdk_errors import CodexError, TransportClosedError
-from treadle.client.shared_router import SharedRouter
 from treadle.rpc import RequestId
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ Answer: TypeAlias = "Future[Raw]"
 
 
 def new_answer() -> Answer:
-    """The place of an answer that has not come."""
+    """An answer that has not come yet."""
     return Future()
 
 
@@ -45,18 +50,19 @@ def answer_within(answer: Answer, limit: float | None) -> Raw:
 
 
 class Waiter:
-    """Threads wait here until there is something to take."""
+    """Threads wait here until an event can be taken."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
 
     def set(self) -> None:
-        """There may be."""
+        """Wake all waiting threads."""
         with self._changed:
             self._changed.notify_all()
 
     def take(self, take: Callable[[], T | None], timeout: float | None = None) -> T:
-        """What `take` gives as soon as that is not None. Raises `TimeoutError`."""
+        """What `take` returns, as soon as that is not None. Raises `TimeoutError`."""
+        timeout = wait_of(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             while (found := take()) is None:
@@ -74,26 +80,28 @@ class Shell(ABC):
         self.config: CodexConfig = config
         self.handlers: Handlers = handlers
         self._router = self._new_router()
-        self._news = Waiter()  # for whoever reads the backlog
+        # Around each call of the router. A signal may arrive while it is held, and its handler may use the client.
+        self._lock = threading.RLock()
+        self._news: Waiter | None = None  # for readers of the backlog; made by the first one
         self._connection: Connection | None = None
         self._opening = threading.Lock()
-        self._closing = threading.RLock()  # whoever closes it; a signal may do that while it is being closed
+        self._closing = threading.RLock()  # around `close`; a signal may close a client that is being closed
         self._handling: set[_Handling] = set()
         self._handler_threads = 0
         self._counting = threading.Lock()  # around the two above
-        self._pid: int | None = None  # of the process that it was started in
+        self._pid: int | None = None  # of the process in which it was started
 
     def _new_router(self) -> Router:
-        """For one conversation."""
-        return SharedRouter()
+        """A router for one conversation."""
+        return Router()
 
     @abstractmethod
     def frames_received(self, frames: list[bytes]) -> None:
-        """What the server said; called by the connection."""
+        """Take frames of the server; called by the connection."""
 
     @abstractmethod
     def connection_ended(self, failure: TransportClosedError) -> None:
-        """The connection is over: everyone who waits is told. Called by the connection."""
+        """Fail everyone who waits: the connection is over. Called by the connection."""
 
     @abstractmethod
     def _reply(self, request: ServerRequest, result: Any) -> None: ...
@@ -101,7 +109,7 @@ class Shell(ABC):
     # --- life ---
 
     def start(self) -> None:
-        """Connect to the server, starting it when the config says so. Does nothing when that was done."""
+        """Connect to the server, and start it if it is our own. Does nothing if it is connected."""
         from treadle.client.connection import open_connection  # loaded when a client connects
 
         self._check_usable()
@@ -110,12 +118,15 @@ class Shell(ABC):
                 self._router = self._new_router()
                 self._connection = open_connection(self.config, self)
                 self._pid = os.getpid()
+                if self.config.url is None:
+                    atexit.register(self.close)  # a server of ours ends with this process, also if nobody closes it
 
     def close(self) -> None:
         """End the connection, and the server with all that it started if it is our own. May be called again."""
-        if self._forked:  # then all of it belongs to somebody else, who may be using it
+        if self._forked:  # all of it belongs to another process, which may be using it
             self._connection = None
             return
+        atexit.unregister(self.close)
         self.connection_ended(TransportClosedError("the client was closed"))
         with self._closing:
             connection, self._connection = self._connection, None
@@ -128,9 +139,9 @@ class Shell(ABC):
         return self._pid is not None and self._pid != os.getpid()
 
     def _check_usable(self) -> None:
-        """Before any lock: a fork has copies of them, which nobody opens, and no thread that reads."""
+        """Raise `CodexError` in a fork."""
         if self._forked:
-            from treadle.transport.loop_owner import forked  # only for the error message: it loads asyncio
+            from treadle.transport.channel import forked
 
             raise CodexError(forked("this client", self._pid or 0))
 
@@ -156,7 +167,7 @@ class Shell(ABC):
             ).start()
 
     def _withdrawn(self, questions: Container[RequestId]) -> None:
-        """Nobody waits for these answers any more. A plain function goes on, on its thread."""
+        """Cancel the handlers of requests that no longer need an answer. A plain function runs on, on its thread."""
         with self._counting:
             withdrawn = [handling for handling in self._handling if handling.request.id in questions]
             self._handling.difference_update(withdrawn)

@@ -11,25 +11,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, Optional, TypeAlias, get_type_hints
+from typing import Any, Final, Optional, TypeAlias, get_type_hints
 
 import msgspec
 
-from treadle.agent.tools.built_in import built_in_names
 from treadle.arguments import text, wrong_type
-from treadle.client.docstrings import read_docstring
 from treadle.client.schemas import ShapeError, convert, object_schema
 from treadle.errors import ArgumentTypeError, ArgumentValueError
-from treadle.protocol.app.dynamic_tools import (
+from treadle.protocol.app.item_parts import (
     DynamicToolCallOutputContentItem,
     FunctionDynamicToolSpec,
     InputAudioDynamicToolCallOutputContentItem,
     InputImageDynamicToolCallOutputContentItem,
     InputTextDynamicToolCallOutputContentItem,
 )
-
-if TYPE_CHECKING:
-    import inspect
+from treadle.tools.specs import built_in_names
 
 Content: TypeAlias = tuple[DynamicToolCallOutputContentItem, ...]
 
@@ -64,7 +60,8 @@ class Tool:
     docstring (Google, NumPy or reST style) or from `Annotated[..., msgspec.Meta(description=...)]`. What it sends is
     checked and converted to those types before the function is called. The function may be asynchronous.
 
-    Raises `ValueError` for a name that cannot be used, and `TypeError` for a signature that the model cannot call.
+    Raises `ArgumentValueError` for a name that cannot be used, and `ArgumentTypeError` for a signature that the model
+    cannot call.
 
     Args:
         function: What is called: a function, plain or async, a method, or an object with `__call__`.
@@ -95,18 +92,23 @@ class Tool:
                 text(parameter, given)
         self.function = function
         self.name = _checked_name(function, name)
-        told, told_of = read_docstring(_docstring(function))
-        self.description = told if description is None else description
+        documented, documented_parameters = read_docstring(_docstring(function))
+        self.description = documented if description is None else description
         parameters = _parameters(function, self.name)
         self._types = _types(function, parameters, self.name)
         self._required = tuple(item.name for item in parameters if item.default is item.empty)
         try:
             self.input_schema = object_schema(self._types, self._required)
-        except TypeError as error:
-            raise TypeError(f"the tool `{self.name}` has a parameter that cannot be described: {error}") from error
+        except Exception as error:  # of msgspec, of pydantic, or of a class that is looked into
+            raise ArgumentTypeError(
+                "function", f"the tool `{self.name}` has a parameter that cannot be described: {error}"
+            ) from error
         for parameter, schema in self.input_schema["properties"].items():
-            if parameter in told_of and not _is_described(self._types[parameter]):
-                schema["description"] = told_of[parameter]
+            # The docstring of the function describes a parameter better than that of a class, an annotation best.
+            metas = getattr(self._types[parameter], "__metadata__", ())
+            described = any(isinstance(meta, msgspec.Meta) and meta.description for meta in metas)
+            if parameter in documented_parameters and not described:
+                schema["description"] = documented_parameters[parameter]
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r})"
@@ -117,7 +119,7 @@ class Tool:
         return thing if isinstance(thing, Tool) else cls(thing)
 
     def spec(self) -> FunctionDynamicToolSpec:
-        """What a server is told when a thread starts."""
+        """The specification that is sent when a thread starts."""
         return FunctionDynamicToolSpec(name=self.name, description=self.description, input_schema=self.input_schema)
 
     def arguments(self, given: Any) -> dict[str, Any]:
@@ -127,7 +129,8 @@ class Tool:
             raise ToolCallError(f"`{self.name}` takes an object with its parameters, got {type(given).__name__}")
         problems = [f"there is no parameter `{name}`" for name in given if name not in self._types]
         if problems:
-            problems.append(f"the parameters are {_listed(self._types)}" if self._types else "it takes none")
+            names = ", ".join(f"`{name}`" for name in self._types)
+            problems.append(f"the parameters are {names}" if names else "it takes none")
         found: dict[str, Any] = {}
         for name, type_ in self._types.items():
             if name in given:
@@ -136,17 +139,14 @@ class Tool:
                 except ShapeError as error:
                     problems.append(f"`{name}{error.place[1:]}`: {error.problem}")
             elif name in self._required:
-                problems.append(f"the parameter `{name}` is missing: {self._expected(name)}")
+                schema = self.input_schema["properties"][name]
+                kind = schema.get("type", "a value")
+                expected = kind if isinstance(kind, str) else " or ".join(kind)
+                about = f" ({schema['description']})" if "description" in schema else ""
+                problems.append(f"the parameter `{name}` is missing: expected {expected}{about}")
         if problems:
             raise ToolCallError(f"`{self.name}` was called wrongly: {'; '.join(problems)}")
         return found
-
-    def _expected(self, name: str) -> str:
-        schema = self.input_schema["properties"][name]
-        kind = schema.get("type", "a value")
-        return f"expected {kind if isinstance(kind, str) else ' or '.join(kind)}" + (
-            f" ({schema['description']})" if "description" in schema else ""
-        )
 
     def call(self, given: Any) -> Any:
         """Call the function with what the model sent; an awaitable if the function is asynchronous.
@@ -208,10 +208,11 @@ def _checked_name(function: Callable[..., Any], name: str | None) -> str:
         fallback = None if isinstance(function, partial) else type(function).__name__
         name = getattr(function, "__name__", fallback)
     if name is None:
-        raise ValueError("a partial has no name of its own: give one, as Tool(f, name=...)")
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            f"{name!r} is no name for a tool: give one of 1 to 64 letters, digits, `_` or `-`, as Tool(f, name=...)"
+        raise ArgumentValueError("name", "a partial has no name of its own: give one, as Tool(f, name=...)")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ArgumentValueError(
+            "name",
+            f"{name!r} is no name for a tool: give one of 1 to 64 letters, digits, `_` or `-`, as Tool(f, name=...)",
         )
     return name
 
@@ -233,21 +234,29 @@ def _docstring(function: Callable[..., Any]) -> str:
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
-    """Those that the model may give."""
+    """The parameters that the model may give."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"the tool `{name}` is a generator: make it return one value, such as a list")
+        raise ArgumentTypeError(
+            "function", f"the tool `{name}` is a generator: make it return one value, such as a list"
+        )
     try:
         parameters = inspect.signature(function).parameters.values()
-    except ValueError:
-        raise TypeError(f"the tool `{name}` has no signature that Python knows: wrap it in a function") from None
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(
+            "function", f"the tool `{name}` has no signature that Python knows: wrap it in a function"
+        ) from None
     bound = function.keywords if isinstance(function, partial) else {}
     found = []
     for item in parameters:
         if item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD):
             stars = "*" if item.kind is item.VAR_POSITIONAL else "**"
-            raise TypeError(f"the tool `{name}` takes {stars}{item.name}, which has no schema: name its parameters")
+            raise ArgumentTypeError(
+                "function", f"the tool `{name}` takes {stars}{item.name}, which has no schema: name its parameters"
+            )
         if item.kind is item.POSITIONAL_ONLY and item.default is item.empty:
-            raise TypeError(f"`{item.name}` of the tool `{name}` is positional-only: tools are called with keywords")
+            raise ArgumentTypeError(
+                "function", f"`{item.name}` of the tool `{name}` is positional-only: tools are called with keywords"
+            )
         # What a partial has set is not for the model to see or to change.
         if item.kind is not item.POSITIONAL_ONLY and item.name not in bound:
             found.append(item)
@@ -262,9 +271,10 @@ def _types(function: Callable[..., Any], parameters: list[inspect.Parameter], na
         hints = get_type_hints(
             SimpleNamespace(__annotations__=annotated), getattr(implementation, "__globals__", {}), include_extras=True
         )
-    except NameError as error:
-        raise TypeError(
-            f"an annotation of the tool `{name}` cannot be resolved ({error}): define the type at module level"
+    except (NameError, SyntaxError, TypeError) as error:
+        raise ArgumentTypeError(
+            "function",
+            f"an annotation of the tool `{name}` cannot be resolved ({error}): define the type at module level",
         ) from error
     found = {}
     for item in parameters:
@@ -273,13 +283,75 @@ def _types(function: Callable[..., Any], parameters: list[inspect.Parameter], na
     return found
 
 
-def _is_described(hint: Any) -> bool:
-    """By itself: a class may have a docstring, but what is said of the parameter says more."""
-    return any(isinstance(meta, msgspec.Meta) and meta.description for meta in getattr(hint, "__metadata__", ()))
+# --- docstrings: Google, NumPy and reST style -------------------------------------------------------------------------
+
+_GOOGLE: Final = re.compile(r"(?:Args|Arguments|Parameters|Params|Keyword Arg(?:ument)?s):\s*")
+_OTHER: Final = re.compile(r"(?:Returns?|Yields?|Raises|Examples?|Attributes|See Also|Warns|References):\s*")
+_UNDERLINE: Final = re.compile(r"-{3,}\s*")
+_FIELD: Final = re.compile(r":(?:param(?:eter)?|arg(?:ument)?)\s+(?:[^:]*\s)?(?P<name>\w+)\s*:\s*(?P<text>.*)")
+_OTHER_FIELD: Final = re.compile(r":(?:type|returns?|rtype|raises?|yields?|var|ivar|cvar)\b[^:]*:.*")
+_GOOGLE_ENTRY: Final = re.compile(r"(?P<name>\w+)\s*(?:\(.*?\))?\s*:\s*(?P<text>.*)")
+_NUMPY_ENTRY: Final = re.compile(r"(?P<name>\w+(?:\s*,\s*\w+)*)\s*(?::.*)?")
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The description, which ends where the first section begins, and that of each parameter."""
+    lines = text.split("\n")
+    below = [*lines[1:], ""]
+    patterns = (_GOOGLE, _OTHER, _FIELD, _OTHER_FIELD)
+    first = next(
+        (
+            at
+            for at, line in enumerate(lines)
+            if any(pattern.fullmatch(line) for pattern in patterns) or (line and _UNDERLINE.fullmatch(below[at]))
+        ),
+        len(lines),
+    )
+    entries: dict[str, list[str]] = {}
+    for at in range(first, len(lines)):
+        line = lines[at]
+        if (field := _FIELD.fullmatch(line)) is not None:
+            entries[field["name"]] = [field["text"], *_block(lines, at + 1)]
+        elif _UNDERLINE.fullmatch(line) and lines[at - 1].strip() in ("Parameters", "Other Parameters"):
+            _numpy_entries(lines, at + 1, entries)
+        elif _GOOGLE.fullmatch(line):
+            _google_entries(_block(lines, at + 1), entries)
+    description = "\n".join(lines[:first]).strip()
+    return description, {name: " ".join(" ".join(words).split()) for name, words in entries.items() if any(words)}
+
+
+def _block(lines: list[str], at: int) -> list[str]:
+    """The indented lines from here on."""
+    found = []
+    for line in lines[at:]:
+        if line and not line.startswith((" ", "\t")):
+            break
+        found.append(line)
+    return found
+
+
+def _google_entries(block: list[str], entries: dict[str, list[str]]) -> None:
+    indents = [len(line) - len(line.lstrip()) for line in block if line.strip()]
+    name = None
+    for line in block:
+        entry = _GOOGLE_ENTRY.fullmatch(line.strip())
+        if entry is not None and len(line) - len(line.lstrip()) == min(indents):
+            name = entry["name"]
+            entries[name] = [entry["text"]]
+        elif name is not None:
+            entries[name].append(line)
+
+
+def _numpy_entries(lines: list[str], at: int, entries: dict[str, list[str]]) -> None:
+    while at < len(lines):
+        if _UNDERLINE.fullmatch(lines[at + 1] if at + 1 < len(lines) else ""):
+            return
+        entry = _NUMPY_ENTRY.fullmatch(lines[at].strip())
+        block = _block(lines, at + 1)
+        if entry is not None:
+            for name in re.split(r"\s*,\s*", entry["name"]):
+                entries[name] = block
+        at += 1 + len(block)
 
 
 # --- results ---------------------------------------------------------------------------------------------------------

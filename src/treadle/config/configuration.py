@@ -1,31 +1,35 @@
 """`Config`: the settings in force, and how they are derived.
 
-It owns loading, and overlaying a thread's own settings. Precedence: built in < file (its profile over the rest of it) <
-environment < `-c` < thread.
+The module owns loading, and overlaying a thread's own settings. Precedence: built in < file (its profile over the rest
+of it) < environment < `-c` < thread.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
-from collections.abc import Iterable, Mapping
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from treadle.config.document import Document, config_path, read_document
-from treadle.config.file_settings import Settings
-from treadle.config.known_keys import IGNORED, SILENT
-from treadle.config.layers import Layers, from_environment
-from treadle.config.model_choice import ModelChoice, choose_model, find_key
-from treadle.config.model_tables import read_models
-from treadle.config.overrides import KeyPath, expand, join_key, lookup, parse_overrides
-from treadle.config.permission_profiles import READ_ONLY, Permissions, ProfileError, profile_permissions
+from treadle.config.file_settings import ELSEWHERE, IGNORED, SILENT, FileSettings, ParsedValues, read_values
+from treadle.config.home_files import CONFIG_FILE, Document, config_path, read_document
+from treadle.config.layers import THREAD, FoundKey, Layers, expand, from_environment, join_key, lookup, parse_overrides
+from treadle.config.model_settings import NO_MODEL, ModelChoice, choose_model, find_key, read_models, read_providers
+from treadle.config.permission_profiles import (
+    READ_ONLY,
+    PermissionTable,
+    ProfileError,
+    ThreadPermissions,
+    profile_permissions,
+)
 from treadle.config.problems import ConfigError, ConfigWarning, ModelUnusable, kind_of
-from treadle.config.providers import Providers, read_providers
-from treadle.config.values import ParsedValues, read_values
 from treadle.llm.catalogue import KnownModel
-from treadle.llm.known_providers import OFFLINE, key_variables
+from treadle.llm.known_providers import OFFLINE, OPENAI, key_variables
 from treadle.llm.provider import ProviderConfig
 from treadle.protocol.app.base import Closed
 from treadle.protocol.app.settings import (
@@ -35,17 +39,21 @@ from treadle.protocol.app.settings import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
+from treadle.secrets import is_secret
 
 if TYPE_CHECKING:
+    from treadle.config.mcp_settings import McpServerConfig
     from treadle.protocol.exec import EnvPolicy
 
 # For `treadle exec` alone, as with Codex: the key of one run.
 RUN_KEY_VARIABLE: Final = "CODEX_API_KEY"
 
+_SECTIONS: Final = ("model_providers", "mcp_servers")
 _MAX_INSTRUCTIONS: Final = 1024 * 1024
+_SETTLED_NS: Final = 1_000_000_000
 
 
-class Config(Settings, frozen=True, kw_only=True):
+class Config(FileSettings, frozen=True, kw_only=True):
     """The settings in force. `providers` has every usable provider by id; `layers` knows where each
     setting came from.
     """
@@ -53,10 +61,12 @@ class Config(Settings, frozen=True, kw_only=True):
     home: Path
     layers: Layers
     document: Mapping[str, Any]
-    """All that was said, also the keys that have no effect here, as one plain table."""
+    """All settings as they were given, also the keys that have no effect here, as one plain table."""
     providers: Mapping[str, ProviderConfig]
     models: Mapping[str, KnownModel]
-    """What the user has said of models, by their names."""
+    """What the user's tables say of models, by their names."""
+    mcp_servers: Mapping[str, McpServerConfig] = {}
+    """The MCP servers by name, in the order of the file, also those that are disabled or cannot be used."""
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -74,12 +84,25 @@ class Config(Settings, frozen=True, kw_only=True):
         """The provider in use; None when it is the offline model, which needs none."""
         return self.providers.get(self.model_provider)
 
-    def with_thread_overrides(self, overrides: Mapping[str, Any]) -> Config:
-        """With the `config` object of a thread laid over it; raises `ConfigError`."""
-        return _resolve(self.home, self.layers.with_thread(expand(overrides))).config
+    def with_thread_overrides(self, overrides: Mapping[str, Any], *, stored: bool = False) -> Config:
+        """This configuration with the `config` object of a thread laid over it; raises `ConfigError`. In one that is
+        `stored` an MCP server that cannot be used (any more: the file has changed) is only disabled."""
+        loaded = self._with_thread(overrides)
+        error = None if stored else _invalid_servers(loaded, THREAD)
+        if error is not None:
+            raise error
+        return loaded.config
+
+    def unknown_in_thread(self, overrides: Mapping[str, Any]) -> list[ConfigWarning]:
+        """Warnings for the keys of such an object that nobody knows."""
+        warnings = self._with_thread(overrides).warnings
+        return [each for each in warnings if each.unknown is not None and each.unknown.source == THREAD]
+
+    def _with_thread(self, overrides: Mapping[str, Any]) -> LoadedConfig:
+        return _resolve(self.home, self.layers.with_thread(expand(overrides)))
 
     def model_choice(self, model: str | None, provider: str | None) -> ModelChoice:
-        """For a thread that names a model or a provider of its own."""
+        """The model of a thread that names a model or a provider of its own."""
         named = self.document
         if provider is None and model is None:
             return self.chosen
@@ -88,18 +111,18 @@ class Config(Settings, frozen=True, kw_only=True):
     @property
     def chosen(self) -> ModelChoice:
         """The model and the provider in force, and why."""
-        return _choose(self.layers, self.document, self.document.get("model"), self.document.get("model_provider"))
+        return _configured(self.layers, self.document, self.document)
 
-    def permissions(self) -> Permissions:
-        """What commands may do when a thread does not say it. `default_permissions` and `sandbox_mode` say the same
-        thing in two ways: the nearer source wins, and in one source the profile."""
+    def permissions(self) -> ThreadPermissions:
+        """What commands of a thread may do that has no permissions of its own. `default_permissions` and `sandbox_mode`
+        set the same thing in two ways: the nearer source wins, and in one source the profile."""
         if self.default_permissions is not None and self.layers.prefers("default_permissions", "sandbox_mode"):
             return self.profile_permissions(self.default_permissions)
         if self.layers.has(("sandbox_mode",)):
-            return Permissions(self.sandbox_policy(self.sandbox_mode))
+            return ThreadPermissions(self.sandbox_policy(self.sandbox_mode))
         return self.profile_permissions(READ_ONLY)
 
-    def profile_permissions(self, name: str) -> Permissions:
+    def profile_permissions(self, name: str) -> ThreadPermissions:
         """What a permission profile allows. Raises `ProfileError`."""
         return profile_permissions(name, self.permission_tables)
 
@@ -128,9 +151,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
         The keys of providers are never inherited, whatever they are called. One that `set` names is meant for commands.
         """
-        # Loaded with the first command.
-        from treadle.config.secret_variables import secret_variables
-        from treadle.protocol.exec import EnvPolicy
+        from treadle.protocol.exec import EnvPolicy  # loaded with the first command
 
         given = self.shell_environment_policy
         return EnvPolicy(
@@ -142,30 +163,44 @@ class Config(Settings, frozen=True, kw_only=True):
         )
 
     def base_instructions(self) -> str | None:
-        """What replaces our own base instructions, if anything does: a file before a text."""
+        """The text that replaces our own base instructions, if there is one: a file goes before a text."""
         if self.model_instructions_file is None:
             return self.instructions
-        path = self._absolute(self.model_instructions_file)
+        from treadle.execution.project_files import ProjectFiles  # few have such a file
+        from treadle.execution.sandbox.policy import contains
+
+        path = os.path.normpath(self._absolute(self.model_instructions_file))
+        # In the home nobody but the user writes. Elsewhere a command may have put a link in the place of the file.
+        files = ProjectFiles("/", None if contains(str(self.home), path) else str(self.home))
+        found = files.read(path, _MAX_INSTRUCTIONS, owned=False)
+        problem = files.left_out.get(path, "there is no such file")
         try:
-            if not path.is_file():
-                raise OSError(0, "there is no such file")
-            with open(path, encoding="utf-8") as file:
-                return file.read(_MAX_INSTRUCTIONS)
-        except (OSError, ValueError) as error:
-            problem = f"`{path}` cannot be read ({getattr(error, 'strerror', None) or 'it is not UTF-8'})"
-            raise self.layers.error(("model_instructions_file",), f"{problem}; correct the path") from None
+            if found is not None:
+                return codecs.getincrementaldecoder("utf-8")().decode(found[0])  # the limit may cut a character
+        except UnicodeDecodeError:
+            problem = "it is not UTF-8"
+        key = ("model_instructions_file",)
+        raise self.layers.error(key, f"`{path}` cannot be read ({problem}); correct the path")
 
     def _absolute(self, path: str) -> Path:
         """Relative paths are relative to the file that says them."""
         return self.home / os.path.expanduser(path)
 
 
-class Loaded(Struct, frozen=True):
+class LoadedConfig(Struct, frozen=True):
+    """A configuration, and what in it has no effect."""
+
     config: Config
     warnings: tuple[ConfigWarning, ...] = ()
 
+    def unknown_keys(self, source: str) -> list[ConfigError]:
+        """Keys from there (`-c`, say) that nobody knows, and MCP servers that cannot be used, as errors: for one who
+        means them to have an effect."""
+        unknown = (found for warning in self.warnings if (found := warning.unknown or warning.invalid) is not None)
+        return [ConfigError(each.problem, key=each.key, source=source) for each in unknown if each.source == source]
 
-def load_config(home: Path, *, overrides: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> Loaded:
+
+def load_config(home: Path, *, overrides: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> LoadedConfig:
     """The configuration of a home; `overrides` are the `key=value` of `-c`.
 
     Raises `ConfigError` with all that is wrong with it. Nothing may be run then: whatever would hold instead is not
@@ -190,22 +225,53 @@ def load_config(home: Path, *, overrides: Iterable[str] = (), environ: Mapping[s
         # What the rest says is checked too, but not whether it goes together: half of it is missing.
         raise ConfigError.of([*errors, *_invalid(layers, read_values(layers.effective()))])
     loaded = _resolve(home, layers)
-    loaded.config.base_instructions()  # a file that is not there is told now, not by every turn
+    loaded.config.base_instructions()  # a missing file is reported now, not by every turn
     return loaded
 
 
+def files_mark(home: Path) -> object:
+    """A value that changes with the files that a configuration is read from: the settings, and the logins, which decide
+    about the provider when none is named. It costs a `stat` each."""
+
+    def mark(path: str) -> tuple[int, ...]:
+        try:
+            found = os.stat(path)
+            seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            # The clock of a file system is coarse: what has just changed may change again and look the same.
+            if time.time_ns() - found.st_ctime_ns < _SETTLED_NS and stat.S_ISREG(found.st_mode):
+                with open(path, "rb") as file:
+                    return *seen, hash(file.read())
+            return seen
+        except OSError as error:
+            return (error.errno or 0,)
+
+    return [mark(os.path.join(home, name)) for name in (CONFIG_FILE, "auth.json", "keys.json")]
+
+
 def built_in_config(home: Path) -> Config:
-    """With nothing configured: for lists that are shown where the configuration cannot be used."""
+    """The configuration with nothing configured: for lists that are shown where the user's cannot be used."""
     return _resolve(home, Layers(path=str(config_path(home)))).config
 
 
 def check_document(values: Mapping[str, Any]) -> ConfigError | None:
-    """What is wrong with the values of a file, if it were all there is."""
+    """What is wrong with the values of a file, as if it were all there is. A missing key is not wrong."""
+    found = FoundKey(OPENAI) if values.get("offline") is False else FoundKey()
     try:
-        _resolve(Path("/"), Layers(path="", file=values))
+        loaded = _resolve(Path("/"), Layers(path="", file=values, found=found))
     except ConfigError as error:
         return error
-    return None
+    return _invalid_servers(loaded)
+
+
+def _invalid_servers(loaded: LoadedConfig, source: str | None = None) -> ConfigError | None:
+    """MCP servers that cannot be used, by the fault of the file or of another source, as an error."""
+    invalid = (warning.invalid for warning in loaded.warnings)
+    found = [
+        ConfigError(one.problem, key=one.key, source=one.source)
+        for one in invalid
+        if one is not None and one.source == source
+    ]
+    return ConfigError.of(found) if found else None
 
 
 def _choose(layers: Layers, document: Mapping[str, Any], model: str | None, provider: str | None) -> ModelChoice:
@@ -214,55 +280,57 @@ def _choose(layers: Layers, document: Mapping[str, Any], model: str | None, prov
     return choose_model(model, provider, layers.found, named_by=by, gateway=gateway is not None)
 
 
-def _resolve(home: Path, layers: Layers) -> Loaded:
+def _configured(layers: Layers, document: Mapping[str, Any], values: Mapping[str, Any]) -> ModelChoice:
+    if values.get("offline") is True:
+        return ModelChoice(OFFLINE, OFFLINE, "`offline` is true")
+    return _choose(layers, document, values.get("model"), values.get("model_provider"))
+
+
+def _resolve(home: Path, layers: Layers) -> LoadedConfig:
+    """The configuration of these layers. Raises `ConfigError` with all that is wrong."""
     document = layers.effective()
     reading = read_values(document)
     values = reading.values
-    choice = _choose(layers, document, values.get("model"), values.get("model_provider"))
-    tables = document.get("model_providers", {})
-    providers = read_providers(layers, tables, choice, values.get("openai_base_url"))
+    choice = _configured(layers, document, values)
+    providers = read_providers(layers, document.get("model_providers", {}), choice, values.get("openai_base_url"))
     models = read_models(layers, document.get("models", {}))
-    missing_profile = layers.profile_error()
-    permissions = _permissions_error(layers, document, values.get("default_permissions"))
+    is_forbidden = choice.provider == OFFLINE and values.get("offline") is False
+    unusable = layers.error(("offline",), NO_MODEL) if is_forbidden else providers.unusable
+
+    # The permission profile that threads begin with. Others are looked at when they are chosen.
+    permissions: ConfigError | None = None
+    tables, default = document.get("permissions", {}), values.get("default_permissions")
+    if not isinstance(tables, Mapping):
+        problem = f"found {kind_of(tables)}, allowed is a table of profiles"
+        permissions = layers.error(("permissions",), problem)
+    elif default is not None:
+        try:
+            profile_permissions(default, tables)
+        except ProfileError as error:
+            permissions = layers.error(("default_permissions",), str(error))
+
     errors = [
-        missing_profile,
+        layers.profile_error(),
         *_invalid(layers, reading),
         permissions,
         *models.errors,
         *providers.errors,
-        providers.unusable,
+        unusable,
     ]
-    if any(errors):
-        found = [error for error in errors if error is not None]
-        kind = ModelUnusable if found == [providers.unusable] else ConfigError
+    found = [error for error in errors if error is not None]
+    if found:
+        kind = ModelUnusable if found == [unusable] else ConfigError
         raise kind.of(found)
-    values |= {"model": choice.model, "model_provider": choice.provider}
-    config = Config(
-        home=home, layers=layers, document=document, providers=providers.usable, models=models.known, **values
-    )
-    return Loaded(config, (*_warnings(layers, reading, providers), *models.warnings))
 
-
-def _permissions_error(layers: Layers, document: Mapping[str, Any], default: str | None) -> ConfigError | None:
-    """What is wrong with the profile that threads begin with. Others are looked at when they are chosen."""
-    tables = document.get("permissions", {})
-    if not isinstance(tables, Mapping):
-        return layers.error(("permissions",), f"found {kind_of(tables)}, allowed is a table of profiles")
-    if default is None:
-        return None
-    try:
-        profile_permissions(default, tables)
-    except ProfileError as error:
-        return layers.error(("default_permissions",), str(error))
-    return None
-
-
-def _invalid(layers: Layers, reading: ParsedValues) -> list[ConfigError]:
-    return [layers.error(invalid.path, invalid.problem) for invalid in reading.invalid]
-
-
-def _warnings(layers: Layers, reading: ParsedValues, providers: Providers) -> list[ConfigWarning]:
-    warnings = [layers.warning(path, _unknown_text(path)) for path in reading.unknown]
+    # What has no effect.
+    warnings: list[ConfigWarning] = []
+    for path, known in reading.unknown.items():
+        elsewhere = IGNORED | SILENT | ELSEWHERE if len(path) == 1 else ()
+        warnings.append(layers.unknown(path, known, elsewhere))
+    keys = PermissionTable.__struct_fields__
+    for name, table in tables.items():
+        others = table.keys() - keys if isinstance(table, Mapping) else ()
+        warnings += [layers.unknown(("permissions", name, key), keys) for key in sorted(others)]
     for path, word, replacement in reading.retired:
         text = f"`{word}` is no longer known; `{replacement}` is used, write that instead"
         warnings.append(layers.warning(path, f"{join_key(path)}: {text}"))
@@ -271,22 +339,49 @@ def _warnings(layers: Layers, reading: ParsedValues, providers: Providers) -> li
         names = ", ".join(f"`{join_key(path)}`" for path in ignored)
         text = f"of the keys that Codex reads, these have no effect here: {names}"
         warnings.append(ConfigWarning(message=text, path=layers.path, key=join_key(ignored[0])))
-    return [*warnings, *providers.warnings]
 
+    values |= {"model": choice.model, "model_provider": choice.provider}
+    if (tables := document.get("mcp_servers")) not in (None, {}):
+        from treadle.config.mcp_settings import read_mcp_servers  # few have them
 
-def _unknown_text(path: KeyPath) -> str:
-    from difflib import get_close_matches  # only for a warning
-
-    known = Settings.__struct_fields__
-    if len(path) > 1:
-        table = next(field for field in structs.fields(Settings) if field.name == path[0]).type
-        known = table.__struct_fields__
-    near = get_close_matches(path[-1], known, 1, 0.8) or get_close_matches(path[-1], _elsewhere(path), 1, 0.8)
-    hint = f"; did you mean `{join_key((*path[:-1], near[0]))}`?" if near else ""
-    return f"the key `{join_key(path)}` is not known; it is ignored{hint}"
-
-
-def _elsewhere(path: KeyPath) -> frozenset[str]:
-    return (
-        IGNORED | SILENT | {"model_providers", "models", "permissions", "profiles"} if len(path) == 1 else frozenset()
+        values["mcp_servers"], wrong = read_mcp_servers(layers, tables)
+        warnings += wrong
+    config = Config(
+        home=home, layers=layers, document=document, providers=providers.usable, models=models.known, **values
     )
+    return LoadedConfig(config, (*warnings, *providers.warnings, *models.warnings))
+
+
+def _invalid(layers: Layers, reading: ParsedValues) -> list[ConfigError]:
+    return [layers.error(invalid.path, invalid.problem) for invalid in reading.invalid]
+
+
+# --- secrets in a configuration ---
+
+
+def secret_variables(document: Mapping[str, Any]) -> Iterator[str]:
+    """The environment variables that a configuration names as holding keys: those of every provider and server, used or
+    not, usable or not. Commands never inherit them."""
+    for section in _SECTIONS:
+        tables = document.get(section)
+        for table in tables.values() if isinstance(tables, Mapping) else ():
+            if isinstance(table, Mapping):
+                headers = table.get("env_http_headers")
+                named = [table.get("env_key"), table.get("bearer_token_env_var")]
+                named += headers.values() if isinstance(headers, Mapping) else ()
+                yield from (name for name in named if isinstance(name, str) and name)
+
+
+def secret_values(document: Mapping[str, Any]) -> Iterator[str]:
+    """The secrets in a configuration: what is written under names such as `api_key`, or below `http_headers`. The name
+    of a variable is none."""
+    variables = frozenset(secret_variables(document))
+    return (value for value in _values(document, "") if value not in variables)
+
+
+def _values(settings: object, name: str) -> Iterator[str]:
+    if isinstance(settings, Mapping):
+        for key, value in settings.items():
+            yield from _values(value, name if is_secret(name) else str(key))
+    elif isinstance(settings, str) and is_secret(name, settings):
+        yield settings

@@ -1,17 +1,30 @@
-"""`Settings`: what `config.toml` can say, key by key, with types and defaults.
+"""`FileSettings`: what `config.toml` can say, key by key, with types and defaults; and reading a plain table as it.
 
-It owns that list and nothing else reads one of its own: `values` parses by it, and `docs/configuration.md` is made from
-it, the text below each key included.
+The list of keys is owned here, and `docs/configuration.md` is made from it, the text below each key included. Below it
+are the keys of Codex that we do not read: people share one file between both. Reading knows no file and no layer: a
+problem is identified by its key path.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin
 
+import msgspec
 from msgspec import Meta, Struct
 
+from treadle.config.layers import KeyPath
+from treadle.config.problems import kind_of
 from treadle.protocol.app.base import Closed
-from treadle.protocol.app.settings import ApprovalsReviewer, AskForApproval, Personality, ReasoningSummary, SandboxMode
+from treadle.protocol.app.settings import (
+    ApprovalsReviewer,
+    AskForApproval,
+    GranularAskForApproval,
+    Personality,
+    ReasoningSummary,
+    SandboxMode,
+)
 
 PROJECT_DOC_MAX_BYTES: Final = 32 * 1024
 
@@ -69,7 +82,7 @@ class AutoReview(Struct, frozen=True, kw_only=True):
 
 
 class Features(Struct, frozen=True, kw_only=True):
-    """Those of Codex's flags that change something here. Any other flag is named in a warning."""
+    """Codex's feature flags that change something here. Any other flag is named in a warning."""
 
     shell_tool: bool = True
     """Whether the model can run commands."""
@@ -88,15 +101,18 @@ class ToolSwitch(Struct, frozen=True, kw_only=True):
     """Whether the model has the tool NAME; `tools.NAME = false` says the same."""
 
 
-class Settings(Struct, frozen=True, kw_only=True):
-    """Every key of `config.toml` that is read, except the tables of providers, models, permissions, profiles and
-    skills."""
+class FileSettings(Struct, frozen=True, kw_only=True):
+    """Every key of `config.toml` that is read, except the tables of MCP servers, providers, models, permissions,
+    profiles and skills."""
 
     model: Text = "offline"
     """The model. Without it, the first one of the provider."""
     model_provider: Text = "offline"
     """Who serves it: a built-in provider or a table of `[model_providers]`. Without it, the one that there is a key
     for, else the offline model."""
+    offline: bool | None = None
+    """Whether the offline model, which follows a script, may answer: `false` forbids it, and what would get it is
+    refused; `true` has it answer unless a thread names another one."""
     approval_policy: AskForApproval = "on-request"
     """When somebody is asked before something is done."""
     approvals_reviewer: Closed[ApprovalsReviewer] = "user"
@@ -132,18 +148,232 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Names of files that are read where there is no `AGENTS.md`."""
     shell_environment_policy: ShellEnvironment = ShellEnvironment()
     tool_output_token_limit: Count | None = None
-    """Read for the sake of files shared with Codex; no effect."""
+    """How many tokens the model gets of the output of one tool call; what is more is cut out of the middle. A token is
+    counted as four bytes."""
     personality: Closed[Personality] | None = None
-    """Kept with threads and told to clients; it does not change what the model is told."""
+    """The tone in which new threads answer."""
     service_tier: Text | None = None
     """The service tier of the Responses API; `fast` asks for `priority`."""
     features: Features = Features()
     tools: dict[str, ToolSwitch | bool] = {}
     hide_agent_reasoning: bool = False
-    """Read for the sake of files shared with Codex; no effect."""
+    """Whether `treadle exec` and `treadle chat` show nothing of what the model thinks."""
     show_raw_agent_reasoning: bool = False
-    """Read for the sake of files shared with Codex; no effect."""
+    """Whether they show the thoughts themselves besides their summaries, where the model sends them."""
     openai_base_url: Text | None = None
     """Where the requests of the built-in provider `openai` go."""
     profile: Text | None = None
     """The table of `[profiles]` that is laid over the rest of the file."""
+
+
+# --- keys of Codex that we do not read ---
+#
+# A key that changes what an agent does or may do is `IGNORED`: it gets a warning, because its author relies on it. A
+# key about the screen, logging, or a feature that we do not have is `SILENT`. All others are typos, or newer than we
+# are.
+
+IGNORED: Final = frozenset(
+    [
+        *("agents", "allow_login_shell", "apps", "background_terminal_max_timeout", "browser_use"),
+        *("cli_auth_credentials_store", "computer_use", "experimental_compact_prompt_file"),
+        *("experimental_instructions_file", "experimental_realtime_start_instructions"),
+        *("experimental_realtime_webrtc_call_base_url", "experimental_realtime_ws_backend_prompt"),
+        *("experimental_realtime_ws_base_url", "experimental_realtime_ws_model"),
+        *("experimental_realtime_ws_startup_context", "experimental_thread_store"),
+        *("experimental_thread_store_endpoint", "experimental_use_freeform_apply_patch"),
+        *("experimental_use_unified_exec_tool", "forced_chatgpt_workspace_id", "forced_login_method"),
+        *("ghost_snapshot", "goals", "hooks", "include_apply_patch_tool", "include_apps_instructions"),
+        *("include_collaboration_mode_instructions", "include_environment_context"),
+        *("include_environment_context_time", "include_permissions_instructions", "instructions_file"),
+        *("marketplaces", "memories", "model_auto_compact_token_limit_scope", "model_catalog_json"),
+        *("model_post_turn_compact_threshold_percent", "model_supports_reasoning_summaries", "model_verbosity"),
+        *("notify", "orchestrator", "plan_mode_reasoning_effort", "plugins", "project_root_markers", "projects"),
+        *("responses_api_metadata", "sqlite_home", "thread_unload_delay_secs", "tool_suggest", "web_search"),
+    ]
+)
+
+# `skills` is among them because it is read, by the list of skills.
+SILENT: Final = frozenset(
+    [
+        *("allow_symlinked_codex_home", "analytics", "apps_mcp_product_sku", "audio", "chatgpt_base_url"),
+        *("check_for_update_on_startup", "cloud", "daybreak", "desktop", "disable_paste_burst"),
+        *("disable_response_storage", "feedback", "file_opener", "history", "js_repl_node_module_dirs"),
+        *("js_repl_node_path", "log_dir", "mcp_enterprise_managed_auth", "mcp_oauth_callback_port"),
+        *("mcp_oauth_callback_url", "mcp_oauth_credentials_store", "mcp_optional_startup_grace_ms", "notice"),
+        *("oss_provider", "otel", "preferred_auth_method", "realtime", "skills"),
+        *("suppress_unstable_features_warning", "tui", "windows", "windows_wsl_setup_acknowledged"),
+    ]
+)
+
+IGNORED_IN_TABLE: Final = {
+    "auto_review": frozenset(
+        [
+            "circuit_break_action",
+            "conversation_history_max_output_tokens",
+            "experimental_conversation_history_prompt",
+            "experimental_policy_template",
+        ]
+    ),
+    "shell_environment_policy": frozenset({"experimental_use_profile", "filters"}),
+    "tools": frozenset({"web_search"}),
+}
+
+# They say how a provider is reached or paid for.
+IGNORED_IN_PROVIDER: Final = frozenset(
+    [
+        *("auth", "aws", "credential_file", "gateway_oauth", "location", "model_catalog_url"),
+        *("project_id", "supports_websockets"),
+    ]
+)
+SILENT_IN_PROVIDER: Final = frozenset(
+    ["capabilities", "supports_standalone_web_search", "websocket_connect_timeout_ms"]
+)
+
+
+# --- reading a table ---
+
+
+class InvalidValue(Struct, frozen=True):
+    """A value of a known key that is not allowed."""
+
+    path: KeyPath
+    problem: str
+
+
+ELSEWHERE: Final = frozenset({"mcp_servers", "model_providers", "models", "permissions", "profiles"})
+# What an ignored key may say: it asks for nothing that is not so. We offer no model a web search.
+_NOTHING: Final[tuple[object, ...]] = ({}, [], "disabled")
+# The policy that Codex had before `on-request`, and that it reads no more.
+_RETIRED: Final = {("approval_policy", "on-failure"): "on-request"}
+# What settings alone call one of our tools (its `settings_name`).
+_TOOL_ALIASES: Final = frozenset({"experimental_request_user_input"})
+# How like one of our features a name is that was meant to be it: Codex has many more, and some like ours.
+_LIKE: Final = 0.85
+
+_ALLOWED: Final[dict[Any, str]] = {
+    str: "a text",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts",
+    dict[str, str]: "a table of texts",
+    ToolSwitch | bool: "true, false, or a table with `enabled`",
+    Text: "a text that is not empty",
+    Count: "a whole number from 1",
+    Size: "a whole number from 0",
+    GranularAskForApproval: "a table `granular` with `sandbox_approval`, `rules` and `mcp_elicitations`",
+}
+
+
+class ParsedValues(Struct):
+    """A table as it was read: `values` of the keys that have an effect, and problems with the others by their paths."""
+
+    values: dict[str, Any] = {}
+    invalid: list[InvalidValue] = []
+    unknown: dict[KeyPath, Collection[str]] = {}
+    """Keys that nobody knows, each with those that are known in its place."""
+    ignored: list[KeyPath] = []
+    retired: list[tuple[KeyPath, str, str]] = []
+
+
+def read_values(table: Mapping[str, Any]) -> ParsedValues:
+    """The settings in a table. What is not allowed is in `invalid`, all of it, and has no value."""
+    reading = ParsedValues()
+    types = _types(FileSettings)
+    for key, value in table.items():
+        if key in types:
+            wanted = types[key]
+            replacement = _RETIRED.get((key, value)) if isinstance(value, str) else None
+            if isinstance(wanted, type) and issubclass(wanted, Struct):
+                if (found := _read_table(_types(wanted), key, value, reading)) is not None:
+                    reading.values[key] = wanted(**found)
+            elif key == "tools":
+                from treadle.tools.specs import built_in_names  # few have that table
+
+                tools = dict.fromkeys(built_in_names() | _TOOL_ALIASES, ToolSwitch | bool)
+                if (found := _read_table(tools, key, value, reading)) is not None:
+                    reading.values[key] = found
+            elif replacement is not None:
+                reading.retired.append(((key,), value, replacement))
+                reading.values[key] = replacement
+            else:
+                _convert((key,), value, wanted, reading.values, reading)
+        elif key in IGNORED:
+            # Folders that are trusted ask for nothing: every one is here, and clients write it by themselves.
+            is_trust = key == "projects" and isinstance(value, Mapping)
+            harmless = all(it == {"trust_level": "trusted"} for it in value.values()) if is_trust else value in _NOTHING
+            if not harmless:
+                reading.ignored.append((key,))
+        elif key not in SILENT | ELSEWHERE:
+            reading.unknown[(key,)] = FileSettings.__struct_fields__
+    return reading
+
+
+def _read_table(types: Mapping[str, Any], name: str, table: Any, reading: ParsedValues) -> dict[str, Any] | None:
+    """The values in a table below a key; None for what is no table."""
+    if not isinstance(table, Mapping):
+        reading.invalid.append(InvalidValue((name,), f"found {kind_of(table)}, allowed is a table"))
+        return None
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in types:
+            _convert((name, key), value, types[key], found, reading)
+        elif key in IGNORED_IN_TABLE.get(name, ()):
+            if value is not False and value not in _NOTHING:
+                reading.ignored.append((name, key))
+        elif name == "features" and not _is_like(key, types):
+            reading.ignored.append((name, key))
+        else:
+            reading.unknown[name, key] = types
+    return found
+
+
+def _is_like(key: str, known: Collection[str]) -> bool:
+    from difflib import get_close_matches  # only for a key that is not ours
+
+    return bool(get_close_matches(key, known, 1, _LIKE))
+
+
+def _convert(path: KeyPath, value: Any, wanted: Any, into: dict[str, Any], reading: ParsedValues) -> None:
+    try:
+        into[path[-1]] = read = msgspec.convert(value, wanted)
+        _find_left_out(path, value, msgspec.to_builtins(read), reading)
+    except msgspec.ValidationError:
+        # The value itself only where the key takes one of a few words: such a key holds no secret.
+        if isinstance(value, str) and _words(wanted) and len(value) <= 40:
+            found = f"`{value}`"
+        else:
+            found = "an empty text" if value == "" else str(value) if type(value) is int else kind_of(value)
+        reading.invalid.append(InvalidValue(path, f"found {found}, allowed is {allowed(wanted)}"))
+
+
+def _find_left_out(path: KeyPath, value: Any, read: Any, reading: ParsedValues) -> None:
+    """Find the keys below a setting that were not read; `read` is what was."""
+    if isinstance(value, Mapping) and isinstance(read, Mapping):
+        for key, member in value.items():
+            if key in read:
+                _find_left_out((*path, key), member, read[key], reading)
+            else:
+                reading.unknown[*path, key] = read
+
+
+def allowed(wanted: Any) -> str:
+    """The words for what a type allows."""
+    if wanted in _ALLOWED:
+        return _ALLOWED[wanted]
+    words = _words(wanted)
+    others = [
+        allowed(member)
+        for member in get_args(wanted)
+        if get_origin(member) is not Literal and member is not type(None) and not isinstance(member, str)
+    ]
+    return " or ".join((["one of " + ", ".join(f"`{word}`" for word in words)] if words else []) + others)
+
+
+def _words(wanted: Any) -> tuple[str, ...]:
+    if get_origin(wanted) is Literal:
+        return get_args(wanted)
+    return next((get_args(member) for member in get_args(wanted) if get_origin(member) is Literal), ())
+
+
+@cache
+def _types(struct: type[Struct]) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}

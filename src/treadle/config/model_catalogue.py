@@ -1,12 +1,12 @@
 """The models that a client can choose from (`model/list`), and what the turn loop must know of a model.
 
-It owns what is shown of them; the facts are in `treadle.llm.catalogue`. A model that is not listed works just as well;
-it only has to be configured.
+The module owns what is shown of them; the facts are in `treadle.llm.catalogue`. A model that is not listed works as
+well; it only has to be configured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -25,7 +25,7 @@ from treadle.protocol.app.models import (
 )
 
 if TYPE_CHECKING:
-    from treadle.llm.offers import Offer
+    from treadle.llm.provider_models import ModelListing
 
 CONTEXT_WINDOW: Final = 272_000
 """Tokens, for a model of which nothing else is known."""
@@ -50,8 +50,8 @@ class InvalidCursor(TreadleError):
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):
-    """What the turn loop must know. Sizes are in tokens; `usable_window` is what a client is told. `output_limit` is
-    the limit that the user set; if None, requests leave it out unless their API requires it.
+    """The facts of a model that the turn loop needs. Sizes are in tokens; `usable_window` is what clients are sent.
+    `output_limit` is the limit that the user set; if None, requests leave it out unless their API requires it.
     """
 
     context_window: int
@@ -86,6 +86,7 @@ def _model(
         supported_reasoning_efforts=EFFORTS,
         input_modalities=("text", "image") if images else ("text",),
         service_tiers=tiers,
+        supports_personality=True,
     )
 
 
@@ -103,12 +104,18 @@ OFFLINE_MODEL: Final = _model(
 )
 
 
-def models(config: Config, offers: Sequence[Offer] = ()) -> tuple[Model, ...]:
-    """All of them, the hidden ones too; exactly one is the default. `offers` is what the provider lists, if it does."""
-    return tuple(_marked(config, _listed(config, offers)))
+def models(config: Config, offers: Sequence[ModelListing] = ()) -> tuple[Model, ...]:
+    """All models, the hidden ones too; exactly one is the default. `offers` is what the provider lists, if it does."""
+    listed = _listed(config, offers)
+    if all(model.id != config.model for model in listed):
+        listed = [_model(config.model, config.model, f"Configured, from `{config.model_provider}`"), *listed]
+    return tuple(
+        replace(model, is_default=model.id == config.model, hidden=model.hidden and model.id != config.model)
+        for model in listed
+    )
 
 
-def _listed(config: Config, offers: Sequence[Offer]) -> list[Model]:
+def _listed(config: Config, offers: Sequence[ModelListing]) -> list[Model]:
     if config.is_offline:
         return [OFFLINE_MODEL, *CATALOG]
     if not offers:
@@ -119,34 +126,24 @@ def _listed(config: Config, offers: Sequence[Offer]) -> list[Model]:
     ids = {offer.id for offer in offers}
     # OpenAI lists all that it ever had, for speech and pictures too: what we do not know of is there on request.
     is_openai = config.model_provider == OPENAI
-    others = [
-        _model(offer.id, offer.name, _described(offer), hidden=is_openai)
-        for offer in offers
-        if offer.id not in described
-    ]
+    others = []
+    for offer in offers:
+        if offer.id in described:
+            continue
+        facts = [f"{offer.context_window:,} tokens of context"] if offer.context_window else []
+        if offer.price is not None:
+            facts.append(f"${offer.price.input:g} in and ${offer.price.output:g} out per million tokens")
+        others.append(_model(offer.id, offer.name, ", ".join(facts), hidden=is_openai))
     return [*(model for model in CATALOG if model.id in ids), *others]
 
 
-def _described(offer: Offer) -> str:
-    """What is known of it, in a line."""
-    facts = [f"{offer.context_window:,} tokens of context"] if offer.context_window else []
-    if offer.price is not None:
-        facts.append(f"${offer.price.input:g} in and ${offer.price.output:g} out per million tokens")
-    return ", ".join(facts)
-
-
-def _marked(config: Config, known: list[Model]) -> Iterator[Model]:
-    if all(model.id != config.model for model in known):
-        known = [_model(config.model, config.model, f"Configured, from `{config.model_provider}`"), *known]
-    for model in known:
-        is_default = model.id == config.model
-        yield replace(model, is_default=is_default, hidden=model.hidden and not is_default)
-
-
-def list_models(config: Config, params: ModelListParams, offers: Sequence[Offer] = ()) -> ModelListResponse:
-    """One page. A cursor is the number of models before it; raises `InvalidCursor`."""
+def list_models(config: Config, params: ModelListParams, offers: Sequence[ModelListing] = ()) -> ModelListResponse:
+    """One page of models. A cursor is the number of models before it; raises `InvalidCursor`."""
+    cursor = "0" if params.cursor is None else params.cursor
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20):
+        raise InvalidCursor(f"invalid cursor: {cursor}")
+    start = int(cursor)
     listed = [model for model in models(config, offers) if params.include_hidden or not model.hidden]
-    start = _offset(params.cursor)
     if start > len(listed):
         raise InvalidCursor(f"cursor {start} exceeds total models {len(listed)}")
     # A page of none would never come to an end.
@@ -154,15 +151,8 @@ def list_models(config: Config, params: ModelListParams, offers: Sequence[Offer]
     return ModelListResponse(data=tuple(listed[start:stop]), next_cursor=str(stop) if stop < len(listed) else None)
 
 
-def _offset(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20):
-        raise InvalidCursor(f"invalid cursor: {cursor}")
-    return int(cursor)
-
-
 def model_facts(model_id: str, config: Config) -> ModelFacts:
+    """The facts of a model, also of one that is not in the catalogue."""
     known, own = known_model(model_id, config.models), config.models.get(model_id)
     window = config.model_context_window or _window(model_id, config)
     bare = model_id.rpartition("/")[2]  # gateways name them `vendor/model`
@@ -178,8 +168,8 @@ def model_facts(model_id: str, config: Config) -> ModelFacts:
 
 
 def _window(model_id: str, config: Config) -> int:
-    """A thread is compacted before it is more than the model reads, and, where long prompts cost more, before it is
-    one, unless the user says otherwise."""
+    """The context window. A thread is compacted before it exceeds what the model reads and, where long prompts cost
+    more, before it is a long one, unless the user has set the window."""
     own = config.models.get(model_id)
     if own is not None and own.context_window is not None:
         return own.context_window
@@ -189,17 +179,16 @@ def _window(model_id: str, config: Config) -> int:
     return window if long is None else min(window, long.tokens)
 
 
-def with_known_facts(offers: Sequence[Offer], config: Config) -> list[Offer]:
+def with_known_facts(offers: Sequence[ModelListing], config: Config) -> list[ModelListing]:
     """Offers completed with what the catalogue knows; the user's own settings take precedence."""
-    return [_with_known_facts(offer, config) for offer in offers]
-
-
-def _with_known_facts(offer: Offer, config: Config) -> Offer:
-    own, known = config.models.get(offer.id), known_model(offer.id)
-    window = (own and own.context_window) or offer.context_window or known.context_window
-    limit = (own and own.output_limit) or offer.output_limit or known.output_limit
-    price = (own and own.price) or offer.price or known.price
-    return replace(offer, context_window=window, output_limit=limit, price=price)
+    completed = []
+    for offer in offers:
+        own, known = config.models.get(offer.id), known_model(offer.id)
+        window = (own and own.context_window) or offer.context_window or known.context_window
+        limit = (own and own.output_limit) or offer.output_limit or known.output_limit
+        price = (own and own.price) or offer.price or known.price
+        completed.append(replace(offer, context_window=window, output_limit=limit, price=price))
+    return completed
 
 
 def known_names(provider: str) -> list[str]:

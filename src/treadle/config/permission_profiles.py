@@ -1,7 +1,7 @@
 """Permission profiles: the built-in ones, and those that a user defines as `[permissions.NAME]` in `config.toml`.
 
-Owns what such a table may say and what it comes to. A profile that says something which no sandbox of ours can hold is
-refused as a whole, with the reason: it never comes to more than it says. Pure, but for `~`.
+The module owns what such a table may say and what it comes to. A profile that says something which no sandbox of ours
+can enforce is refused as a whole, with the reason: it never allows more than it says. Pure, but for `~`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from treadle.config.overrides import Table, join_key, merge
+from treadle.config.layers import Table, join_key, merge
 from treadle.config.problems import kind_of
 from treadle.errors import TreadleError
 from treadle.execution.sandbox.profile_sandbox import (
@@ -72,25 +72,25 @@ class PermissionTable(Struct, frozen=True, kw_only=True):
 
 
 class ProfileError(TreadleError):
-    """There is no such profile, or it cannot be used. The text says why and what to do."""
+    """A profile is missing or cannot be used. The text says why and what to do."""
 
 
-class Permissions(Struct, frozen=True):
-    """What commands may do, and the profile that says so; None when it was said by a sandbox mode or policy."""
+class ThreadPermissions(Struct, frozen=True):
+    """What commands may do, and the profile that says so; None when a sandbox mode or policy does."""
 
     sandbox: Confinement
     profile: ActivePermissionProfile | None = None
 
 
-def profile_permissions(name: str, profiles: Mapping[str, Any]) -> Permissions:
+def profile_permissions(name: str, profiles: Mapping[str, Any]) -> ThreadPermissions:
     """What a profile allows; `profiles` is the table `[permissions]`. Raises `ProfileError`."""
     if name.startswith(":"):
         policy = BUILT_IN.get(name)
         if policy is None:
             raise ProfileError(f"there is no built-in profile `{name}`; there are {', '.join(BUILT_IN)}")
-        return Permissions(policy, ActivePermissionProfile(id=name))
+        return ThreadPermissions(policy, ActivePermissionProfile(id=name))
     table, extends = _inherited(name, profiles)
-    return Permissions(_sandbox(name, table), ActivePermissionProfile(id=name, extends=extends))
+    return ThreadPermissions(_sandbox(name, table), ActivePermissionProfile(id=name, extends=extends))
 
 
 def user_profiles(profiles: Mapping[str, Any]) -> Iterator[tuple[str, str | None, bool]]:
@@ -136,9 +136,9 @@ def _table(name: str, chain: list[str], profiles: Mapping[str, Any]) -> Mapping[
         )
     table = profiles.get(name)
     if table is None:
-        said = f"the permission profile `{chain[-1]}` extends `{name}`, which" if chain else f"`{name}`"
+        subject = f"the permission profile `{chain[-1]}` extends `{name}`, which" if chain else f"`{name}`"
         known = ", ".join((*BUILT_IN, *sorted(other for other in profiles if other != name)))
-        raise ProfileError(f"{said} is no permission profile; add [permissions.{join_key((name,))}], or use {known}")
+        raise ProfileError(f"{subject} is no permission profile; add [permissions.{join_key((name,))}], or use {known}")
     if not isinstance(table, Mapping):
         raise _wrong(name, (), table, "a table")
     for key in table:
@@ -157,16 +157,23 @@ def _sandbox(name: str, table: Table) -> ProfileSandbox:
     if depth is not None and (type(depth) is not int or depth < 1):
         raise _wrong(name, ("filesystem", _DEPTH), depth, "a whole number from 1")
     rules = [rule for key, value in files.items() if key != _DEPTH for rule in _rules(name, key, value)]
+    network = _network(name, table.get("network", {}))
+    roots = table.get("workspace_roots", {})
+    if not isinstance(roots, Mapping):
+        raise _wrong(name, ("workspace_roots",), roots, "a table of paths")
+    for path, wanted in roots.items():
+        if not isinstance(wanted, bool):
+            raise _wrong(name, ("workspace_roots", path), wanted, "true or false")
     return ProfileSandbox(
         rules=tuple(rules),
-        network_access=_network(name, table.get("network", {})),
-        workspace_roots=_workspace_roots(name, table.get("workspace_roots", {})),
+        network_access=network,
+        workspace_roots=tuple(_absolute(name, path) for path, wanted in roots.items() if wanted),
         glob_scan_max_depth=depth,
     )
 
 
 def _rules(name: str, key: str, value: Any) -> Iterator[ProfileRule]:
-    """What is said of one place, and of what is below it."""
+    """The rules for one place, and for what is below it."""
     place = WORKSPACE_ROOTS if key in _ROOTS else key
     if place.startswith(":") and place not in (*_SPECIAL, WORKSPACE_ROOTS):
         known = ", ".join((*_SPECIAL, WORKSPACE_ROOTS))
@@ -181,7 +188,13 @@ def _rules(name: str, key: str, value: Any) -> Iterator[ProfileRule]:
             f"the permission profile `{name}` has rules below `{key}`, where none can be; name the paths"
         )
     for below, access in value.items():
-        yield _rule(name, place if below == "." else f"{place.rstrip('/')}/{_below(name, below)}", access)
+        parts = below.split("/")
+        if below != "." and ("" in parts or "." in parts or ".." in parts or "\0" in below):
+            raise ProfileError(
+                f"the permission profile `{name}` names `{below}` below another path; it must be a plain way down, "
+                "without `.`, `..` or a slash at an end"
+            )
+        yield _rule(name, place if below == "." else f"{place.rstrip('/')}/{below}", access)
 
 
 def _absolute(name: str, path: str) -> str:
@@ -194,42 +207,28 @@ def _absolute(name: str, path: str) -> str:
     return found if _GLOB.search(found) else os.path.normpath(found)
 
 
-def _below(name: str, path: str) -> str:
-    parts = path.split("/")
-    if "" in parts or "." in parts or ".." in parts or "\0" in path:
-        raise ProfileError(
-            f"the permission profile `{name}` names `{path}` below another path; it must be a plain way down, without "
-            "`.`, `..` or a slash at an end"
-        )
-    return path
-
-
-def _rule(name: str, place: str, said: Any) -> ProfileRule:
-    access = _ACCESS.get(said) if isinstance(said, str) else None
+def _rule(name: str, place: str, word: Any) -> ProfileRule:
+    access = _ACCESS.get(word) if isinstance(word, str) else None
     if access is None:
-        raise _wrong(name, ("filesystem", place), said, "`read`, `write` or `deny`")
+        raise _wrong(name, ("filesystem", place), word, "`read`, `write` or `deny`")
     if place.endswith("/**"):  # the directory with all that is in it, which is what a path means anyway
         place = place[:-3] or "/"
     if place == MINIMAL and access != "read":
-        raise ProfileError(f"the permission profile `{name}` says `{said}` of {MINIMAL}, which can only be read")
+        raise ProfileError(f"the permission profile `{name}` says `{word}` of {MINIMAL}, which can only be read")
     if not _GLOB.search(place):
         return ProfileRule(place, access)
     if access != "deny":
         raise ProfileError(
-            f"the permission profile `{name}` says `{said}` of the pattern `{place}`: patterns can only be denied; "
+            f"the permission profile `{name}` says `{word}` of the pattern `{place}`: patterns can only be denied; "
             "name the path, or a directory and `/**`"
         )
-    _check_pattern(name, place)
-    return ProfileRule(place, access, glob=True)
-
-
-def _check_pattern(name: str, place: str) -> None:
     from treadle.execution.sandbox.profile_rules import compiled, split_pattern  # few profiles have patterns
 
     try:
         compiled(split_pattern(place)[1])
     except re.error:
         raise ProfileError(f"the permission profile `{name}` has the pattern `{place}`, which means nothing") from None
+    return ProfileRule(place, access, glob=True)
 
 
 def _network(name: str, table: Any) -> bool:
@@ -245,15 +244,6 @@ def _network(name: str, table: Any) -> bool:
             "cannot be enforced here: it is open or closed; take the limits out, or set `enabled = false`"
         )
     return enabled
-
-
-def _workspace_roots(name: str, table: Any) -> tuple[str, ...]:
-    if not isinstance(table, Mapping):
-        raise _wrong(name, ("workspace_roots",), table, "a table of paths")
-    for path, wanted in table.items():
-        if not isinstance(wanted, bool):
-            raise _wrong(name, ("workspace_roots", path), wanted, "true or false")
-    return tuple(_absolute(name, path) for path, wanted in table.items() if wanted)
 
 
 def _wrong(name: str, path: tuple[str, ...], found: Any, allowed: str) -> ProfileError:

@@ -86,13 +86,16 @@ class ConfigWriteError(ConfigError):
 
 
 class ConfigWarning(Struct, frozen=True, kw_only=True):
-    """Something in the configuration has no effect; the rest is in use."""
+    """Something in the configuration has no effect; the rest is in use. `unknown` is the same as an error, for a key
+    that nobody knows; `invalid`, for a table of an MCP server that cannot be used."""
 
     message: str
     path: str | None = None
     key: str | None = None
     line: int | None = None
     column: int | None = None
+    unknown: ConfigProblem | None = None
+    invalid: ConfigProblem | None = None
 
     def __str__(self) -> str:
         place = _place(self.path, self.line, self.column)

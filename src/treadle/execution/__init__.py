@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from treadle.internal_names import internal_name
+
 if TYPE_CHECKING:
     from treadle.errors import ExecError, ExecTimeout
     from treadle.execution.environment import Environment
@@ -33,29 +35,16 @@ if TYPE_CHECKING:
     )
     from treadle.protocol.exec import EnvPolicy, Sandbox
 
-# Loaded when first used: the exec-server is in this package and starts without most of it.
+# Loaded when first used: the exec-server is in this package and starts without most of it. The other public names are
+# in `process_values`.
 _HOME = {
-    "Closed": "treadle.execution.process_values",
-    "CompletedRun": "treadle.execution.process_values",
     "EnvPolicy": "treadle.protocol.exec",
     "Environment": "treadle.execution.environment",
     "EventStream": "treadle.execution.process",
-    "Evicted": "treadle.execution.process_values",
     "ExecError": "treadle.errors",
-    "ExecParams": "treadle.execution.process_values",
     "ExecTimeout": "treadle.errors",
-    "Exited": "treadle.execution.process_values",
-    "Failed": "treadle.execution.process_values",
-    "Output": "treadle.execution.process_values",
-    "OutputChunk": "treadle.execution.process_values",
-    "OutputStream": "treadle.execution.process_values",
     "Process": "treadle.execution.process",
-    "ProcessEvent": "treadle.execution.process_values",
-    "ProcessInfo": "treadle.execution.process_values",
-    "ReadResponse": "treadle.execution.process_values",
     "Sandbox": "treadle.protocol.exec",
-    "WriteResult": "treadle.execution.process_values",
-    "WriteStatus": "treadle.execution.process_values",
 }
 
 __all__ = [
@@ -84,10 +73,54 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in __all__:
+        return getattr(import_module(_HOME.get(name, "treadle.execution.process_values")), name)
+    return internal_name(__name__, name)
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.execution.bounded_reads import FileSnapshot, LocalDisks, is_local, read_in_thread
+    from treadle.execution.file_search import find, match, search, split_query
+    from treadle.execution.files.file_watching import Change, Inotify, MissingWatches, OVERFLOW, lookups
+    from treadle.execution.files.files_interface import DirEntry, FileStat, Files, MAX_BLOCK, OpenMode, WalkEntry
+    from treadle.execution.files.files_interface import WalkLimits, WalkOutcome, os_error
+    from treadle.execution.files.local_files import FileAccess, FileHandles, LocalFiles, MAX_HANDLES
+    from treadle.execution.files.pinned_files import PinnedFiles
+    from treadle.execution.files.remote_files import RemoteFiles
+    from treadle.execution.files.safe_open import FilePermissions, PathAt, open_by_component, open_no_symlinks
+    from treadle.execution.files.safe_open import path_at
+    from treadle.execution.ignore_rules import IgnoreRules, MAX_PATTERN
+    from treadle.execution.local_backend import LocalBackend
+    from treadle.execution.local_process import LocalProcess, MAX_QUEUED, MAX_WRITE_IDS, READ_SIZE, Stdin
+    from treadle.execution.machine import child_environment
+    from treadle.execution.process_values import Data, LogEvent, as_bytes
+    from treadle.execution.project_files import ProjectFiles, origin_url, read_git_info
+    from treadle.execution.remote_backend import RemoteBackend
+    from treadle.execution.remote_process import ACK_EVERY, MAX_HELD_BYTES, MAX_HELD_EVENTS, RemoteProcess
+    from treadle.execution.remote_process import ReorderBuffer, TooFarAhead, missed_events
+    from treadle.execution.sandbox.bubblewrap import Installation, bubblewrap_argv
+    from treadle.execution.sandbox.command import ConfinedCommand, EntryProgram, RESULT, handing, open_sealed
+    from treadle.execution.sandbox.confinement import Confined, HOST, Host, Mechanism, Unusable, confine, looks_denied
+    from treadle.execution.sandbox.landlock import LAUNCHER, landlock_argv
+    from treadle.execution.sandbox.mounts import MountTable, Placeholders
+    from treadle.execution.sandbox.policy import Access, MAX_RULES, MINIMAL_PATHS, PathRule, Policy, contains
+    from treadle.execution.sandbox.policy import policy_from_wire
+    from treadle.execution.sandbox.profile_rules import matching_paths, split_pattern
+    from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileAccess, ProfileRule, ProfileSandbox
+    from treadle.execution.sandbox.profile_sandbox import ROOT, as_policy, with_roots
+    from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, may_write, sandbox_for
+    from treadle.execution.sandbox.sandbox_roots import DIRECTORIES, FILES, HiddenHome, Pins, pin, pinned_paths
+    from treadle.execution.sandbox.sandbox_roots import protected_names
+    from treadle.execution.sandbox.seccomp import CALLS, MACHINES, filter_program
+    from treadle.execution.server.exec_sessions import ExecSession
+    from treadle.execution.server.file_methods import FileMethods, decode_base64
+    from treadle.execution.server.http_requests import HttpRequests
+    from treadle.execution.supervisor_program import FamilyMember
+    from treadle.execution.uris import native_path, path_from_uri, uri_from_path
+    from treadle.execution.user_files import read_regular

@@ -13,13 +13,21 @@ from msgspec import structs
 
 from treadle.arguments import limit, path, seconds, text, variables, words, wrong_type
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeout
-from treadle.execution.data import Data, as_bytes
 from treadle.execution.process import Process
-from treadle.execution.process_values import CompletedRun, Evicted, ExecParams, Output, OutputStream, ProcessInfo
+from treadle.execution.process_values import (
+    CompletedRun,
+    Data,
+    Evicted,
+    ExecParams,
+    Output,
+    OutputStream,
+    ProcessInfo,
+    as_bytes,
+)
 from treadle.execution.uris import path_from_uri
 from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
 from treadle.transport import Address, AddressError, Channel
-from treadle.transport.loop_owner import LoopOwner, needs_loop
+from treadle.transport.channel import LoopOwner, needs_loop
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -29,16 +37,16 @@ if TYPE_CHECKING:
 RECOVERY_S = 25.0
 # Generous: a large folder may have to be copied.
 REQUEST_S = 300.0
-# `run` keeps this much of each stream; more is read and dropped, and `truncated` says so.
+# `run` returns at most this much output; more is read and dropped, and `truncated` says so.
 MAX_RUN_OUTPUT = 64 << 20
-# How long `run` may take to tell a command that its time is up.
+# How long `run` may take to end a command whose time is up.
 END_DEADLINE_S = 5.0
 
 _INHERIT = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
 
 
 class Backend(Protocol):
-    """What an environment needs of the place where it runs things."""
+    """The side of an environment that runs things: this machine or an exec-server."""
 
     async def start(self, params: ExecParams) -> Process: ...
 
@@ -97,12 +105,17 @@ class Environment:
             raise ExecError(problem)
         if token is not None:
             text("token", token)
-        seconds("recovery_s", recovery_s)
+        recovery_s = seconds("recovery_s", recovery_s)
         if request_timeout is not None:
-            seconds("request_timeout", request_timeout)
+            request_timeout = seconds("request_timeout", request_timeout)
         if url is None:
             return _local(cls)
-        return await _remote(cls, _checked_url(url), token, recovery_s, request_timeout)
+        if isinstance(url, os.PathLike):
+            raise wrong_type(
+                "url", "a URL or a command line", url, ": for a socket pass 'unix:///PATH', for a program [PATH]"
+            )
+        place = url if isinstance(url, str) else words("url", url)
+        return await _remote(cls, place, token, recovery_s, request_timeout)
 
     def __repr__(self) -> str:
         return f"<Environment on {self._place}>"
@@ -142,13 +155,16 @@ class Environment:
             )
         if not params.argv:
             raise ExecError("argv must not be empty", INVALID_PARAMS)
-        params = _checked(params)
+        text("process_id", params.process_id)
+        path("cwd", params.cwd)
+        variables("env", params.env)
+        params = structs.replace(params, argv=words("argv", params.argv))
         if not os.path.isabs(params.cwd):
             raise ExecError(f"cwd must be an absolute path, not {os.fspath(params.cwd)!r}", INVALID_PARAMS)
         return await self._backend.start(params)
 
     async def processes(self) -> list[ProcessInfo]:
-        """The processes of this environment, closed ones included while they are remembered."""
+        """The processes of this environment, those closed a moment ago included."""
         self._check_loop()
         return await self._backend.processes()
 
@@ -174,10 +190,14 @@ class Environment:
         """
         timeout = limit(timeout)
         data = None if input is None else as_bytes(input, "input")
+        if cwd is None:
+            if self.info.cwd is None:
+                raise ExecError("the exec-server does not tell its working directory: pass cwd", INVALID_PARAMS)
+            cwd = path_from_uri(self.info.cwd)
         params = ExecParams(
             process_id=f"run-{uuid.uuid4()}",
             argv=argv,
-            cwd=self._default_cwd() if cwd is None else cwd,
+            cwd=cwd,
             env={} if env is None else env,
             env_policy=_INHERIT if env is None else None,
             pipe_stdin=data is not None,
@@ -196,33 +216,15 @@ class Environment:
             raise failures.exceptions[0] from None
         finally:
             if not process.closed:
-                await _end(process)
+                try:
+                    # Not for ever: when the connection is being recovered this would wait for that.
+                    async with asyncio.timeout(END_DEADLINE_S):
+                        await process.terminate()
+                except (TimeoutError, ExecError) as error:
+                    logger.warning("%s may still run: %s", process.process_id, error or "no answer")
         if process.failure is not None:
             raise ExecError(process.failure)
         return collected.result(process.exit_code)
-
-    def _default_cwd(self) -> str:
-        if self.info.cwd is None:
-            raise ExecError("the exec-server does not tell its working directory: pass cwd", INVALID_PARAMS)
-        return path_from_uri(self.info.cwd)
-
-
-def _checked_url(url: str | Sequence[str | os.PathLike[str]]) -> str | list[str]:
-    if isinstance(url, str):
-        return url
-    if isinstance(url, os.PathLike):
-        raise wrong_type(
-            "url", "a URL or a command line", url, ": for a socket pass 'unix:///PATH', for a program [PATH]"
-        )
-    return words("url", url)
-
-
-def _checked(params: ExecParams) -> ExecParams:
-    """With plain strings in the command line. Raises `ArgumentError` for what is of another type."""
-    text("process_id", params.process_id)
-    path("cwd", params.cwd)
-    variables("env", params.env)
-    return structs.replace(params, argv=words("argv", params.argv))
 
 
 class _Collected:
@@ -255,21 +257,12 @@ class _Collected:
         return CompletedRun(-1 if exit_code is None else exit_code, self.output, stdout, stderr, self._truncated)
 
 
-async def _end(process: Process) -> None:
-    """Not for ever: when the connection is being recovered this would wait for that."""
-    try:
-        async with asyncio.timeout(END_DEADLINE_S):
-            await process.terminate()
-    except (TimeoutError, ExecError) as error:
-        logger.warning("%s may still run: %s", process.process_id, error or "no answer")
-
-
 async def _feed(process: Process, data: bytes) -> None:
     try:
         await process.write(data)
         await process.close_stdin()
     except ExecError as error:
-        # A command may end without reading all of its input, and the failed write may be told before the exit.
+        # A command may end without reading all of its input, and the failed write may be reported before the exit.
         if not process.exited and error.code != INTERNAL_ERROR:
             raise
 
@@ -277,7 +270,7 @@ async def _feed(process: Process, data: bytes) -> None:
 def _local(cls: type[Environment]) -> Environment:
     # Loaded when it is known where commands run: only one of the two back ends is needed.
     from treadle.execution.files.local_files import LocalFiles
-    from treadle.execution.local import LocalBackend
+    from treadle.execution.local_backend import LocalBackend
     from treadle.execution.machine import machine_info
     from treadle.execution.supervisor import Supervisor
 
@@ -301,10 +294,12 @@ async def _remote(
 ) -> Environment:
     # See `_local`.
     from treadle.execution.files.remote_files import RemoteFiles
-    from treadle.execution.remote import RemoteBackend
-    from treadle.transport.connect import connect  # loaded with the first exec-server
+    from treadle.execution.remote_backend import RemoteBackend
+    from treadle.own_python import pin_imports
+    from treadle.transport.sockets import connect
     from treadle.transport.stdio import spawn
 
+    pin_imports()  # the server may be on this machine, and run what writes where this process looks for modules
     if isinstance(url, str):
         try:
             address = Address.parse(url)

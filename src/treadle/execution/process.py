@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from treadle.errors import ExecError
 from treadle.events import EventLog, Gap, Subscription
-from treadle.execution.data import Data
 from treadle.execution.process_values import (
     Closed,
+    Data,
     Evicted,
     Exited,
     Failed,
@@ -33,7 +33,7 @@ from treadle.execution.process_values import (
 )
 from treadle.logs.trace import IDS
 from treadle.protocol.exec import SignalName
-from treadle.transport.loop_owner import LoopOwner
+from treadle.transport.channel import LoopOwner
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Process(ABC):
 
     Args:
         process_id: The caller's name for it.
-        retained_bytes: How much of its output is kept for readers that come later.
+        retained_bytes: How much of its output is retained for readers that come later.
     """
 
     def __init__(self, process_id: str, *, retained_bytes: int = RETAINED_BYTES) -> None:
@@ -70,7 +70,7 @@ class Process(ABC):
         self._failure: str | None = None
         self._owner = LoopOwner("this process")
         self._start_is_logged = False
-        self._ids = IDS.get()  # its end is told by a reader that works for everyone
+        self._ids = IDS.get()  # its end is logged by a reader that works for everyone
         self._began = time.monotonic()
 
     def __repr__(self) -> str:
@@ -116,7 +116,28 @@ class Process(ABC):
                         await self.log.wait(max(after, self.log.last_seq))
             except TimeoutError:
                 pass
-        return self._snapshot(after, max_bytes)
+        chunks: list[OutputChunk] = []
+        size = 0
+        for _, event in self.log.retained(after):
+            if not isinstance(event, Output):
+                continue
+            size += len(event.chunk)
+            if max_bytes is not None and chunks and size > max_bytes:
+                break
+            chunks.append(OutputChunk(event.seq, event.stream, event.chunk))
+        gap = self.log.missing(after)
+        ending = self._ending
+        return ReadResponse(
+            chunks=tuple(chunks),
+            next_seq=chunks[-1].seq + 1 if max_bytes is not None and chunks else self.log.next_seq,
+            exited=self.exited,
+            exit_code=self.exit_code,
+            closed=self.log.closed,
+            failure=self._failure,
+            sandbox_denied=ending.sandbox_denied if ending is not None else False,
+            evicted=Evicted(gap.first, gap.last) if gap is not None else None,
+            exited_seq=ending.seq if ending is not None else None,
+        )
 
     async def changed(self, after_seq: int = 0) -> int:
         """Wait until something newer is known, or nothing more will come; returns the last number.
@@ -146,7 +167,7 @@ class Process(ABC):
         return self.exit_code
 
     def info(self, argv: tuple[str, ...] = (), tty: bool = False) -> ProcessInfo:
-        """Its line in `Environment.processes`.
+        """The line of this process in `Environment.processes`.
 
         Args:
             argv: The command line to show.
@@ -196,7 +217,7 @@ class Process(ABC):
     # --- for backends: adding events ---
 
     def _log_start(self, argv: Sequence[str], pid: int | None = None) -> None:
-        """Once. Only the program: its arguments are what a model, or a user, has written."""
+        """Log the start, once. Only the program: its arguments are what a model, or a user, has written."""
         if not self._start_is_logged:
             self._start_is_logged = True
             fields = {"process": self.process_id, "program": argv[0][:MAX_LOGGED], "pid": pid}
@@ -245,30 +266,6 @@ class Process(ABC):
             return True
         # Output after the exit counts too, hence not just the last number.
         return self.log.last_seq > after and any(isinstance(item.event, Output) for item in self.log.retained(after))
-
-    def _snapshot(self, after: int, max_bytes: int | None) -> ReadResponse:
-        chunks: list[OutputChunk] = []
-        size = 0
-        for _, event in self.log.retained(after):
-            if not isinstance(event, Output):
-                continue
-            size += len(event.chunk)
-            if max_bytes is not None and chunks and size > max_bytes:
-                break
-            chunks.append(OutputChunk(event.seq, event.stream, event.chunk))
-        gap = self.log.missing(after)
-        ending = self._ending
-        return ReadResponse(
-            chunks=tuple(chunks),
-            next_seq=chunks[-1].seq + 1 if max_bytes is not None and chunks else self.log.next_seq,
-            exited=self.exited,
-            exit_code=self.exit_code,
-            closed=self.log.closed,
-            failure=self._failure,
-            sandbox_denied=ending.sandbox_denied if ending is not None else False,
-            evicted=Evicted(gap.first, gap.last) if gap is not None else None,
-            exited_seq=ending.seq if ending is not None else None,
-        )
 
 
 class EventStream:

@@ -1,4 +1,5 @@
-"""The values of the execution layer: what to start, what happened, what was read.
+"""The values of the execution layer: what to start, what happened, what was read, and `Data`, what may be written to a
+process or a file.
 
 Structs rather than dataclasses: they are made for every chunk, and defining them costs the start of a server a tenth.
 """
@@ -7,11 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from treadle.arguments import wrong_type
+from treadle.errors import ArgumentValueError
 from treadle.protocol.exec import EnvPolicy, Sandbox, SignalName, without
 
 
@@ -42,7 +46,7 @@ SIGNALS: Mapping[SignalName, signal.Signals] = {
 
 
 class ExecParams(Struct, frozen=True, kw_only=True):
-    """What to start.
+    """A process to be started.
 
     Args:
         process_id: The caller's name for it, which no other process of the environment has.
@@ -74,7 +78,7 @@ class ExecParams(Struct, frozen=True, kw_only=True):
 
 
 def argv_of(params: ExecParams) -> tuple[str, ...]:
-    """Its command line, with paths as plain strings."""
+    """The command line, with paths as plain strings."""
     return tuple([os.fspath(word) for word in params.argv])
 
 
@@ -165,3 +169,30 @@ class CompletedRun(Struct, frozen=True):
     @property
     def text(self) -> str:
         return self.output.decode("utf-8", "replace")
+
+
+Data: TypeAlias = str | bytes | bytearray | memoryview
+"""Text is written as UTF-8."""
+
+
+def as_bytes(data: Data, what: str) -> bytes:
+    """The bytes of the data, which nobody changes any more. Raises `ArgumentError`, which names it as `what`."""
+    if type(data) is bytes:
+        return data
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as error:
+            raise ArgumentValueError(what, f"{what} has half a character (a lone surrogate) at {error.start}") from None
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise wrong_type(what, "text (written as UTF-8) or bytes", data)
+
+
+def blocks_of(given: AsyncIterable[Data] | Iterable[Data]) -> AsyncIterable[Data] | Iterable[Data]:
+    """Blocks to be written: a text or bytes are one block, not many of one character."""
+    if isinstance(given, str | bytes | bytearray | memoryview):
+        return [given]
+    if not isinstance(given, AsyncIterable | Iterable):
+        raise wrong_type("blocks", "an iterable of text or bytes", given)
+    return given

@@ -23,8 +23,32 @@ _QUOTED: Final = tuple(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte i
 
 def path_from_uri(uri: str, *, field: str = "path") -> str:
     """The native absolute path that a `file:` URI names; `field` is the parameter it came in."""
-    path = _path_part(uri, field)
-    segments = _resolve(path.replace("\\", "/").split("/"), uri, field)
+    scheme, colon, rest = uri.partition(":")
+    if not colon or not scheme.isascii() or not scheme.replace("+", "").replace("-", "").replace(".", "").isalnum():
+        _invalid(uri, field, "relative URL without a base; write file:///absolute/path")
+    if scheme.lower() != "file":
+        _invalid(uri, field, f"scheme {_shown(scheme)} is not supported; only file: is")
+    if rest.endswith(" ") or any(character < " " or character == "\x7f" for character in rest):
+        _invalid(uri, field, "control characters and trailing spaces must be percent-encoded")
+    if "#" in rest:
+        _invalid(uri, field, "fragments are not allowed in path URIs; a # in a name is written %23")
+    if "?" in rest:
+        _invalid(uri, field, "query parameters are not allowed in path URIs; a ? in a name is written %3F")
+    path = rest
+    if rest.startswith("//"):
+        host, _, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            _foreign(uri, field)
+    # Without dot segments and empty ones. `%2e` is a dot, as for every URL parser.
+    segments: list[str] = []
+    for segment in path.replace("\\", "/").split("/"):
+        dots = _DOTS.get(segment.lower()) if len(segment) <= 6 else None
+        if dots == 2:
+            del segments[-1:]
+        elif segment and dots is None:
+            if not segments and _is_drive(segment):
+                _foreign(uri, field)
+            segments.append(segment)
     native = b"/".join(_unquote(segment) for segment in segments)
     if b"\0" in native:
         _foreign(uri, field)
@@ -65,41 +89,6 @@ def native_path(path: str | os.PathLike[str]) -> str:
         elif part not in ("", "."):
             parts.append(part)
     return "/" + "/".join(parts)
-
-
-def _path_part(uri: str, field: str) -> str:
-    """What follows scheme and authority, still encoded."""
-    scheme, colon, rest = uri.partition(":")
-    if not colon or not scheme.isascii() or not scheme.replace("+", "").replace("-", "").replace(".", "").isalnum():
-        _invalid(uri, field, "relative URL without a base; write file:///absolute/path")
-    if scheme.lower() != "file":
-        _invalid(uri, field, f"scheme {_shown(scheme)} is not supported; only file: is")
-    if rest.endswith(" ") or any(character < " " or character == "\x7f" for character in rest):
-        _invalid(uri, field, "control characters and trailing spaces must be percent-encoded")
-    if "#" in rest:
-        _invalid(uri, field, "fragments are not allowed in path URIs; a # in a name is written %23")
-    if "?" in rest:
-        _invalid(uri, field, "query parameters are not allowed in path URIs; a ? in a name is written %3F")
-    if not rest.startswith("//"):
-        return rest
-    host, _, path = rest[2:].partition("/")
-    if host.lower() not in ("", "localhost"):
-        _foreign(uri, field)
-    return path
-
-
-def _resolve(segments: list[str], uri: str, field: str) -> list[str]:
-    """Without dot segments and empty ones. `%2e` is a dot, as for every URL parser."""
-    kept: list[str] = []
-    for segment in segments:
-        dots = _DOTS.get(segment.lower()) if len(segment) <= 6 else None
-        if dots == 2:
-            del kept[-1:]
-        elif segment and dots is None:
-            if not kept and _is_drive(segment):
-                _foreign(uri, field)
-            kept.append(segment)
-    return kept
 
 
 def _unquote(segment: str) -> bytes:

@@ -12,44 +12,38 @@ import logging
 import os
 import traceback
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from treadle.agent.ids import new_id
-from treadle.arguments import count, flag, folder, function, one_of, text, wrong_type
+from treadle.agent.event import new_id
+from treadle.arguments import count, flag, folder, function, limit, one_of, text, wait_of, wrong_type
 from treadle.client.own_thread import run_on_own_thread
 from treadle.client.tools import Tool, tools_by_name
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.host.agent_callbacks import approvals_of, guarded, publish_summary
-from treadle.host.agent_errors import AgentBusy, AgentClosed, WrongThread
-from treadle.host.agent_resources import AgentResources
-from treadle.host.agent_turn import AgentTurn
-from treadle.host.ask import Approvals
-from treadle.host.chat_messages import called_tools, checked_input, close_calls, said_after, user_message, without_echo
-from treadle.host.clock import Clock
-from treadle.host.conversation_result import ConversationResult, conversation_result
-from treadle.host.counters import SKILL_TOOL, Counters
-from treadle.host.fault_text import clean
-from treadle.host.faults import RuntimeFault
-from treadle.host.host_tools import tool_names
+from treadle.host.agent_resources import AgentResources, AgentTurn, EventDisplay, approvals_of, publish_summary
+from treadle.host.approver import Approvals
+from treadle.host.chat_messages import called_tools, checked_input, close_calls, user_message, without_echo
+from treadle.host.faults import AgentBusy, AgentClosed, RuntimeFault, WrongThread, clean
+from treadle.host.host_tools import Prompt, compose, offered_tools, tool_names
 from treadle.host.loop_thread import LoopThread
-from treadle.host.prompt import Prompt, compose, offered_tools
 from treadle.host.runtime import Message, Opening, RuntimeEvent, UserInput
 from treadle.host.runtime_choice import RuntimeChoice, RuntimeLike
 from treadle.host.session import Session
-from treadle.host.store_choice import choose_store, conversations_at, memory_at, skills_at
-from treadle.host.timeouts import Timeouts
-from treadle.host.transcript import Transcript
-from treadle.host.turn_result import TurnResult
+from treadle.host.timeouts import Clock, Timeouts
+from treadle.host.transcript import Transcript, choose_store, conversations_at, memory_at, skills_at
+from treadle.host.turn_progress import TurnResult
 
 if TYPE_CHECKING:
     from treadle.host.conversations import ConversationStore, TurnState
+    from treadle.host.faults import Fault
     from treadle.host.memory.memory_files import MemoryStore
     from treadle.host.reviewer import Reviewer
-    from treadle.host.skills.skill_store import SkillStore
+    from treadle.host.runtime import Usage
+    from treadle.host.skill_store import SkillStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -57,7 +51,59 @@ MAX_WAITING: Final = 32
 _SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
 
 
-class HostAgent(Counters):
+MEMORY_TOOL: Final = "memory"
+SKILL_TOOL: Final = "skill_manage"
+
+
+class ReviewCounters:
+    """The counters of an agent. An interval of 0 is never over.
+
+    Args:
+        memory_nudge_interval: After how many turns without a use of the memory to review what is to be remembered.
+        skill_nudge_interval: After how many uses of tools without a change of a skill to review what can be learned.
+    """
+
+    def __init__(self, memory_nudge_interval: int, skill_nudge_interval: int) -> None:
+        self.memory_nudge_interval = memory_nudge_interval
+        self.skill_nudge_interval = skill_nudge_interval
+        self.user_turn_count: int = 0
+        self.turns_since_memory: int = 0
+        self.iterations_since_skill: int = 0
+
+    def hydrate(self, earlier: Sequence[Message], *, remembers: bool) -> None:
+        """Go on from a conversation that was stored, unless somebody has set the counters."""
+        said = sum(message.get("role") == "user" for message in earlier)
+        self.user_turn_count = self.user_turn_count or said
+        if remembers and self.memory_nudge_interval:
+            self.turns_since_memory = self.turns_since_memory or said % self.memory_nudge_interval
+
+    def count_user_turn(self, *, remembers: bool) -> None:
+        self.user_turn_count += 1
+        if remembers and self.memory_nudge_interval:
+            self.turns_since_memory += 1
+
+    def count_tools(self, iterations: int, used: Iterable[str]) -> None:
+        """What a turn did: an agent that stores something by itself needs no nudge."""
+        names = set(used)
+        self.iterations_since_skill = 0 if SKILL_TOOL in names else self.iterations_since_skill + iterations
+        if MEMORY_TOOL in names:
+            self.turns_since_memory = 0
+
+    def memory_is_due(self) -> bool:
+        return 0 < self.memory_nudge_interval <= self.turns_since_memory
+
+    def skills_are_due(self) -> bool:
+        return 0 < self.skill_nudge_interval <= self.iterations_since_skill
+
+    def reviewed(self, *, memory: bool, skills: bool) -> None:
+        """A review of these has started."""
+        if memory:
+            self.turns_since_memory = 0
+        if skills:
+            self.iterations_since_skill = 0
+
+
+class HostAgent(ReviewCounters):
     """A conversation with an agent: turns, one after the other, on a runtime that may have to be replaced.
 
     Making one touches neither network nor disk. It is to be closed (`with HostAgent() as agent`); one that is
@@ -89,7 +135,7 @@ class HostAgent(Counters):
         instructions: What the model is told besides memory and skills.
         sandbox: What commands may do with files: `read-only`, `workspace-write` or `danger-full-access`.
         session_id: Which conversation of the store to go on with, or to begin; else a new one.
-        on_event: Called with every event of a turn, for display; on the agent's loop, so it must not block.
+        on_event: Called with every event of a turn, in order, for display; on a thread of its own.
         tools: Functions that the model can call, besides those of the host.
     """
 
@@ -147,7 +193,7 @@ class HostAgent(Counters):
             raise ArgumentValueError("tools", f"`{taken[0]}` is a tool of the host: give yours another name")
         self.tool_names: set[str] = offered | set(self._tools)
         self._approvals = None if approvals is None else function("approvals", approvals, "an Ask")
-        self._sink = None if on_event is None else guarded(function("on_event", on_event, "an event"))
+        shown = None if on_event is None else function("on_event", on_event, "an event")
         self._clock = clock
         self._composed: object = None
         self._prompt = Prompt()
@@ -157,8 +203,9 @@ class HostAgent(Counters):
         shares = not isinstance(store, bool | str | os.PathLike)
         transcript = Transcript(session_id or new_id(), kept, owns_store=not shares)
         self._own = AgentResources(LoopThread("treadle agent"), transcript, timeouts or Timeouts())
+        self._sink = None if shown is None else EventDisplay(shown, self._own.loop)
         # At the end of the program it is `guard` that sees to it, and waits.
-        weakref.finalize(self, self._own.abandon).atexit = False
+        weakref.finalize(self, self._own.close_soon).atexit = False
 
     def __repr__(self) -> str:
         return f"HostAgent(runtime={self.runtime_name!r}, session_id={self.session_id!r})"
@@ -256,7 +303,7 @@ class HostAgent(Counters):
     def steer(self, words: str) -> bool:
         """Say something in the middle of the turn; from any thread.
 
-        False when no turn runs or the runtime cannot take it: then it is kept, and said at the beginning of the user's
+        False when no turn runs or the runtime cannot take it: then it goes to the beginning of the user's
         next message.
 
         Args:
@@ -270,7 +317,7 @@ class HostAgent(Counters):
         return self._own.loop.submit(lambda: self._steer(said)).result()
 
     def use_runtime(self, runtime: RuntimeLike) -> None:
-        """Go on with another runtime from the next turn on; it is told what was said before.
+        """Go on with another runtime from the next turn on; it is given the conversation so far.
 
         Args:
             runtime: As for the constructor, such as `auto`.
@@ -303,7 +350,7 @@ class HostAgent(Counters):
         choice, model, timeouts, clock = self._choice, self.model, self.timeouts, self._clock
 
         def reviewer() -> Reviewer:
-            from treadle.host.reviewer import Reviewer  # loaded with the first review
+            from treadle.host.reviewer import Reviewer
 
             return Reviewer(
                 lambda: choice.make_reviewing(model, timeouts.tool),
@@ -327,6 +374,7 @@ class HostAgent(Counters):
         Args:
             timeout: How many seconds; for ever without it.
         """
+        timeout = wait_of(limit(timeout))
         if self._own.loop.inside():
             raise WrongThread("wait_for_review")
         return self._own.review.wait(timeout)
@@ -334,7 +382,7 @@ class HostAgent(Counters):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the turn and the review that run, the session with all its processes, and let go of the conversation.
+        """End the turn and the review that run, the session with all its processes, and release the conversation.
         It may be called again, and from any thread."""
         self._own.close()
 
@@ -386,7 +434,10 @@ class HostAgent(Counters):
                 raise AgentClosed
             turn.begin()
             self._own.turn = turn
-            return await self._run(turn)
+            result = await self._run(turn)
+            if self._sink is not None:
+                await self._sink.caught_up()
+            return result
         finally:
             self._own.turn = None
             self._turns.release()
@@ -394,7 +445,7 @@ class HostAgent(Counters):
     async def _run(self, turn: AgentTurn) -> ConversationResult:
         first = await self._own.transcript.load()
         steered, self._steered = self._steered, []
-        said = user_message(said_after(steered, turn.user_input))
+        said = user_message(steered, turn.user_input)
         try:
             await self._own.transcript.begin(said)
         except BaseException:
@@ -407,7 +458,15 @@ class HostAgent(Counters):
         try:
             result = await turn.run(await self._live_session(), said["content"], self.timeouts.interrupt)
         except Exception as error:
-            return await self._finish_turn(turn, said, self._failed(error), failed=True)
+            key = self._choice.api_key
+            why = clean(str(error) or type(error).__name__, [key] if key else [])
+            # What a runtime says of itself is in the result; for anything else somebody will want to know where it was.
+            foreseen = isinstance(error, TreadleError)
+            where = None if foreseen else traceback.extract_tb(error.__traceback__)[-1]
+            logger.log(logging.DEBUG if foreseen else logging.WARNING, "a turn could not be run: %s (%s)", why, where)
+            fault = error.fault if isinstance(error, RuntimeFault) else None
+            result = TurnResult(error=why, should_retire=True, fault=fault)
+            return await self._finish_turn(turn, said, result, failed=True)
         return await self._finish_turn(turn, said, result)
 
     async def _live_session(self) -> Session:
@@ -426,7 +485,27 @@ class HostAgent(Counters):
         if self.session is None:
             self._prompt = await run_on_own_thread(self._compose)
             self._own.transcript.notices += self._prompt.notices
-            self.session = self._make_session()
+            runtime = self._choice.make(self.model, self.timeouts.tool)
+            if not isinstance(self._choice.given, str):
+                self.runtime_name = runtime.name
+            opening = Opening(
+                resume=self._own.transcript.thread_to_resume(runtime.name),
+                history=tuple(self.messages[:-1]),
+                before_thread=self._own.transcript.before_thread,
+                instructions=self._prompt.instructions,
+                tools=self._prompt.tools,
+                cwd=self.cwd,
+                model=self.model,
+                sandbox=self.sandbox,
+            )
+            self.session = Session(
+                runtime,
+                opening=opening,
+                timeouts=self.timeouts,
+                clock=self._clock,
+                approvals=approvals_of(self._approvals, self._own),
+                sink=self._sink,
+            )
             self._composed = composed
         return self.session
 
@@ -437,43 +516,6 @@ class HostAgent(Counters):
         tools = offered_tools(memory, skills, store, self._tools.values(), self.tool_names.__contains__)
         return Prompt(words, tools, tuple(notices))
 
-    def _make_session(self) -> Session:
-        runtime = self._choice.make(self.model, self.timeouts.tool)
-        if not isinstance(self._choice.given, str):
-            self.runtime_name = runtime.name
-        opening = Opening(
-            resume=self._own.transcript.thread_to_resume(runtime.name),
-            history=tuple(self.messages[:-1]),
-            before_thread=self._own.transcript.before_thread,
-            instructions=self._prompt.instructions,
-            tools=self._prompt.tools,
-            cwd=self.cwd,
-            model=self.model,
-            sandbox=self.sandbox,
-        )
-        return Session(
-            runtime,
-            opening=opening,
-            timeouts=self.timeouts,
-            clock=self._clock,
-            approvals=approvals_of(self._approvals, self._own),
-            sink=self._sink,
-        )
-
-    def _runtime_of(self, session: Session) -> str:
-        """One that somebody else has put in its place may have none to name."""
-        return str(getattr(getattr(session, "runtime", None), "name", self.runtime_name))
-
-    def _failed(self, error: Exception) -> TurnResult:
-        key = self._choice.api_key
-        said = clean(str(error) or type(error).__name__, [key] if key else [])
-        # What a runtime says of itself is in the result; for anything else somebody will want to know where it was.
-        foreseen = isinstance(error, TreadleError)
-        where = None if foreseen else traceback.extract_tb(error.__traceback__)[-1]
-        logger.log(logging.DEBUG if foreseen else logging.WARNING, "a turn could not be run: %s (%s)", said, where)
-        fault = error.fault if isinstance(error, RuntimeFault) else None
-        return TurnResult(error=said, should_retire=True, fault=fault)
-
     async def _finish_turn(
         self, asked: AgentTurn, said: Message, turn: TurnResult, *, failed: bool = False
     ) -> ConversationResult:
@@ -483,22 +525,43 @@ class HostAgent(Counters):
         self.count_tools(turn.tool_iterations, called_tools(added))
         state: TurnState = "done" if completed else "interrupted" if turn.interrupted else "failed"
         live = self.session
+        # A session that somebody else has put in its place may have no runtime to name.
+        runtime = None if live is None else getattr(getattr(live, "runtime", None), "name", self.runtime_name)
         try:
             await self._own.transcript.end(
                 added,
                 state,
-                None if live is None else self._runtime_of(live),
+                None if runtime is None else str(runtime),
                 turn.thread_id,
                 opened=asked.opened,
-                retired=turn.should_retire,
+                replaced=turn.should_retire,
             )
         finally:
             if turn.should_retire:
                 await self._own.drop_session()
         if completed and turn.final_text:
             self._maybe_review()
-        notices = self._own.transcript.take_notices()
-        return conversation_result(turn, self.messages, notices, runtime=self.runtime_name, failed=failed)
+        final_response = turn.final_text
+        if failed:  # the turn could not be run at all: what happened, and the way back
+            other = "" if self.runtime_name == "auto" else ' (agent.use_runtime("auto"))'
+            final_response = (
+                f"The turn could not be run: {turn.error or ''}\nThe next message starts a new session, which is told "
+                f"what was said before. If that fails too, go on without {self.runtime_name}: `runtime auto`{other}."
+            )
+        return ConversationResult(
+            final_response=final_response,
+            messages=list(self.messages),
+            api_calls=0 if failed else 1,
+            completed=completed,
+            partial=not completed,
+            interrupted=turn.interrupted,
+            error=turn.error,
+            thread_id=turn.thread_id,
+            turn_id=turn.turn_id,
+            usage=turn.usage,
+            notices=[*turn.notices, *self._own.transcript.take_notices()],
+            fault=turn.fault,
+        )
 
     def _maybe_review(self) -> None:
         memory = self._memory is not None and self.memory_is_due()
@@ -529,3 +592,40 @@ class HostAgent(Counters):
             raise AgentBusy(len(self._steered))
         self._steered.append(said)
         return False
+
+
+# --- the outcome of a turn -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class ConversationResult:
+    """What came of a turn, for whoever shows it.
+
+    Args:
+        final_response: The answer. When the turn could not be run at all: what happened, and the way back.
+        messages: The whole conversation, this turn included.
+        api_calls: How many turns the runtime was asked for: 1, or 0 when that failed.
+        completed: Whether the turn came to its end, without an interrupt or an error.
+        partial: The opposite.
+        interrupted: Whether it was ended before it was done.
+        error: What went wrong and what to do about it; None when nothing did.
+        thread_id: The runtime's id of the thread.
+        turn_id: The runtime's id of the turn.
+        usage: The tokens of this turn; None when the runtime did not tell.
+        notices: What people should know besides, such as what a review has learned.
+        fault: The same as `error` in parts, for programs (`kind`, `exit_code`, `resets_at`, …); None when nothing went
+            wrong, and for an error of the program itself.
+    """
+
+    final_response: str
+    messages: list[Message]
+    api_calls: int = 1
+    completed: bool = True
+    partial: bool = False
+    interrupted: bool = False
+    error: str | None = None
+    thread_id: str | None = None
+    turn_id: str | None = None
+    usage: Usage | None = None
+    notices: list[str] = field(default_factory=list)
+    fault: Fault | None = None

@@ -1,7 +1,9 @@
-"""`Approver`: asks the person behind a session, with a deadline. Whatever goes wrong means no.
+"""`Ask`: what a runtime may ask the person behind the host, the same for every runtime; `PersonApprover`: asks, with a
+deadline.
 
-A plain callback runs on a thread of its own, an async one as a task. Neither can hold up a turn: when the time is over,
-the turn is told to end, or the runtime withdraws its question, the answer is no, and a later answer is ignored.
+Whatever goes wrong means no. A plain callback runs on a thread of its own, an async one as a task. Neither can hold up
+a turn: when the time is over, the turn is to end, or the runtime withdraws its question, the answer is no, and a later
+answer is ignored.
 """
 
 from __future__ import annotations
@@ -11,15 +13,53 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.client.own_thread import run_on_own_thread
-from treadle.host.ask import Approvals, Ask, Choice
-from treadle.host.clock import Clock
+from treadle.host.timeouts import Clock
 from treadle.secrets import redact, secrets_in
+
+Choice: TypeAlias = Literal["once", "session", "deny"]
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """Something that is not done without a yes.
+
+    Args:
+        kind: What it is about.
+        title: What is to be done, in one line: the command itself, or which files a patch changes.
+        description: Where and why, for people.
+        command: The command, if it is one.
+        cwd: Where it would run.
+        paths: The files that would change.
+        tool: The tool that an engine wants to use, by the engine's name for it.
+        thread_id: The thread.
+        turn_id: The turn.
+        detail: The runtime's own request, as it came.
+    """
+
+    kind: Literal["command", "patch", "permissions", "network", "tool"]
+    title: str
+    description: str = ""
+    command: str | None = None
+    cwd: str | None = None
+    paths: tuple[str, ...] = ()
+    tool: str | None = None
+    thread_id: str | None = None
+    turn_id: str | None = None
+    detail: Any = None
+
+
+Approvals: TypeAlias = Callable[[Ask], "Choice | bool | Awaitable[Choice | bool | None] | None"]
+"""A user's callback. True is `once`; False, None, an exception and silence are `deny`."""
+
+AskPerson: TypeAlias = Callable[[Ask], Awaitable[Choice]]
+"""What a session gives its runtime: it decides, in time, and never raises but when it is cancelled."""
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -28,7 +68,7 @@ MAX_AT_ONCE: Final = 16
 """Nobody reads more questions than this at a time; threads of callbacks that never end count too."""
 
 
-class Approver:
+class PersonApprover:
     """What decides for a session. It lives on one event loop.
 
     Args:
@@ -63,24 +103,13 @@ class Approver:
         withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._withdrawn.add(withdrawn)
         answered = self._asked()
+        waits: set[asyncio.Future[Any]] = {withdrawn}
         try:
-            return await self._decision(self._callback, shown(ask), withdrawn)
-        finally:
-            self._withdrawn.discard(withdrawn)
-            answered()
-
-    def withdraw(self) -> None:
-        """Nobody needs to answer any more: what is being asked is declined."""
-        for withdrawn in self._withdrawn:
-            if not withdrawn.done():
-                withdrawn.set_result(None)
-
-    async def _decision(self, callback: Approvals, ask: Ask, withdrawn: asyncio.Future[None]) -> Choice:
-        deciding = asyncio.create_task(self._decide(callback, ask), name="treadle approval")
-        waits: set[asyncio.Future[Any]] = {deciding, withdrawn}
-        if self._limit_s is not None:
-            waits.add(asyncio.ensure_future(self._clock.sleep(self._limit_s)))
-        try:
+            ask = shown(ask)
+            deciding = asyncio.create_task(self._decide(self._callback, ask), name="treadle approval")
+            waits.add(deciding)
+            if self._limit_s is not None:
+                waits.add(asyncio.ensure_future(self._clock.sleep(self._limit_s)))
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if deciding.done() and not deciding.cancelled():
                 return deciding.result()
@@ -90,15 +119,28 @@ class Approver:
         finally:
             for wait in waits:
                 wait.cancel()
+            self._withdrawn.discard(withdrawn)
+            answered()
+
+    def withdraw(self) -> None:
+        """Nobody needs to answer any more: what is being asked is declined."""
+        for withdrawn in self._withdrawn:
+            if not withdrawn.done():
+                withdrawn.set_result(None)
 
     async def _decide(self, callback: Approvals, ask: Ask) -> Choice:
         try:
             answer = await self._answer(callback, ask)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # also one that would end the event loop
             why = redact(f"{type(error).__name__}: {error}", secrets_in(os.environ))
             logger.warning("a request for approval is declined, because the callback raised %s", why)
             return "deny"
-        choice = _choice(answer)
+        if answer is None or isinstance(answer, bool):
+            return "once" if answer else "deny"
+        # Only words: other things may say that they are equal to anything.
+        choice = next((choice for choice in CHOICES if isinstance(answer, str) and answer == choice), None)
         if choice is None:
             wanted, got = ", ".join(map(repr, CHOICES)), type(answer).__name__
             logger.warning("a request for approval is declined: it needs %s or a bool, and got another %s", wanted, got)
@@ -114,23 +156,12 @@ class Approver:
         def call() -> Any:
             try:
                 return callback(ask)
-            except (SystemExit, KeyboardInterrupt) as error:
-                # On the event loop it would end that.
-                raise RuntimeError(repr(error)) from error
             finally:
                 # Not before: a thread cannot be ended, and one that hangs is one less.
                 self._slots.release()
 
         answer = await run_on_own_thread(call)
         return await answer if inspect.isawaitable(answer) else answer
-
-
-def _choice(answer: object) -> Choice | None:
-    """What was decided; None for what is no decision."""
-    if answer is None or isinstance(answer, bool):
-        return "once" if answer else "deny"
-    # Only words: other things may say that they are equal to anything.
-    return next((choice for choice in CHOICES if isinstance(answer, str) and answer == choice), None)
 
 
 def shown(ask: Ask) -> Ask:

@@ -1,5 +1,5 @@
 """`GuardedFolder`: reads and replaces files in a folder whose content cannot be trusted, since an agent may write
-there.
+there; `Refused`: what memory and skills refuse to do, and why.
 
 The host writes memory and skills itself, outside of any sandbox, and they may be where a sandboxed command can write.
 So every step goes by a name relative to an open folder, never by a path; no link is followed, and only regular files
@@ -8,15 +8,16 @@ are read. Writers hold the lock of the outermost folder; readers need none, beca
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from treadle.host.refused import Refused, said_clearly
+from treadle.errors import TreadleError
 
 LOCK_S: Final = 10.0
 _POLL_S: Final = 0.01
@@ -105,21 +106,18 @@ class GuardedFolder:
             if mode and not stat.S_ISREG(mode):
                 raise Refused("unwritable", f"{self.place(name)} is not a regular file; move it away")
             try:
-                self._write(temporary, data, stat.S_IMODE(mode) or 0o600)
+                descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=self.descriptor)
+                with open(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fchmod(descriptor, stat.S_IMODE(mode) or 0o600)
+                    os.fsync(descriptor)
                 os.rename(temporary, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=self.descriptor)
                 raise
             self._sync()
-
-    def _write(self, name: str, data: bytes, mode: int) -> None:
-        descriptor = os.open(name, _CREATE, 0o600, dir_fd=self.descriptor)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
 
     def _sync(self) -> None:
         """So that the new name survives a power cut, where the file system can promise it."""
@@ -188,3 +186,55 @@ def _lock(folder: GuardedFolder, wait_s: float) -> None:
             time.sleep(_POLL_S)
         else:
             return
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+RefusalKind: TypeAlias = Literal[
+    "invalid",  # it cannot be kept in this form
+    "injection",  # it reads like an attack on the agent, or has a secret in it
+    "full",  # it does not fit
+    "duplicate",  # it is there already
+    "not_found",
+    "ambiguous",  # it could be several
+    "protected",  # it is not for the agent to change
+    "unread",  # it was not read before
+    "changed",  # somebody else changed it since it was read
+    "unreadable",  # the file or folder cannot be read
+    "unwritable",  # or not be written
+    "busy",  # somebody else holds the lock
+]
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_LINKS: Final = (errno.ELOOP, errno.ENOTDIR)
+
+
+class Refused(TreadleError):
+    """Something was not kept, changed or read. Nothing has changed on the disk.
+
+    Args:
+        kind: Why, for programs.
+        message: What happened and what to do about it.
+    """
+
+    def __init__(self, kind: RefusalKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: RefusalKind = kind
+
+
+@contextmanager
+def said_clearly(path: str, kind: Literal["unreadable", "unwritable"]) -> Iterator[None]:
+    """Errors of the operating system about a path, as refusals."""
+    try:
+        yield
+    except OSError as error:
+        verb = "read" if kind == "unreadable" else "written"
+        if error.errno in _NO_ROOM:
+            why = "the disk is full; make room. What was there is still there"
+        elif error.errno in _LINKS:
+            why = "it is a symbolic link, or not what it should be, and links are not followed here; "
+            why += "put the real thing there"
+        else:
+            why = error.strerror or os.strerror(error.errno or errno.EIO)
+            why += "; correct the permissions, or use another folder"
+        raise Refused(kind, f"{path} cannot be {verb}: {why}") from error

@@ -15,6 +15,10 @@ _JOINERS: Final = frozenset("\u200c\u200d\u200e\u200f\ufe0e\ufe0f")
 # They take no room on the screen and are letters to Python.
 _FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0\u034f\u17b4\u17b5")
 
+# Selectors of variants that hardly any text needs: a row of them can spell anything.
+_SELECTORS: Final = re.compile("[\ufe00-\ufe0d\U000e0100-\U000e01ef]")
+_SHOW_NOTHING: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
 # Letters that look Latin and are not: enough to read a disguised English word.
 _LOOKALIKES: Final = str.maketrans("аеорсухіјѕһԁԛԝοαιενρτυχѵ", "aeopcyxijshdqwoaievptuxv")
 
@@ -105,7 +109,11 @@ def find_injection(text: str) -> str | None:
         return f"it has a character that nobody can see (U+{ord(hidden):04X})"
     if _KEYS.search(text):
         return "it has what looks like a key or a password in it"
-    plain = _plain(text)
+    # As a reader takes it: one case, one width, one blank, no marks between or around words.
+    folded = unicodedata.normalize("NFKC", text).casefold().translate(_LOOKALIKES).replace("’", "'")
+    shown = "".join(char for char in folded if char.isascii() or unicodedata.category(char) != "Cf")
+    words = re.sub(r"[*`]+(?=\w)|(?<=\w)[*`]+|(?<!\w)_+(?=\w)|(?<=[^\W_])_+(?!\w)", "", shown)
+    plain = re.sub(r"\s*\n\s*", "\n", re.sub(r"[^\S\n]+", " ", words))
     return next((reason for reason, pattern in _ATTACKS if pattern.search(plain)), None)
 
 
@@ -117,14 +125,9 @@ def _hidden(text: str) -> str | None:
         if char in _JOINERS:
             if not _joins(text, index):
                 return char
-        elif char in _FILLERS or _selects(char) or unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        elif char in _FILLERS or _SELECTORS.match(char) or unicodedata.category(char) in _SHOW_NOTHING:
             return char
     return None
-
-
-def _selects(char: str) -> bool:
-    """Whether it is a selector of variants that hardly any text needs; a row of them can spell anything."""
-    return "\ufe00" <= char <= "\ufe0d" or "\U000e0100" <= char <= "\U000e01ef"
 
 
 def _joins(text: str, index: int) -> bool:
@@ -133,11 +136,3 @@ def _joins(text: str, index: int) -> bool:
     if text[index] == "\u200d" and before == "\ufe0f":
         return index > 1 and text[index - 2] > "~"
     return (before > "~" and before not in _JOINERS) or text[index + 1 : index + 2] == "\u20e3"
-
-
-def _plain(text: str) -> str:
-    """The text as a reader takes it: one case, one width, one blank, no marks between or around words."""
-    folded = unicodedata.normalize("NFKC", text).casefold().translate(_LOOKALIKES).replace("’", "'")
-    shown = "".join(char for char in folded if char.isascii() or unicodedata.category(char) != "Cf")
-    words = re.sub(r"[*`]+(?=\w)|(?<=\w)[*`]+|(?<!\w)_+(?=\w)|(?<=[^\W_])_+(?!\w)", "", shown)
-    return re.sub(r"\s*\n\s*", "\n", re.sub(r"[^\S\n]+", " ", words))

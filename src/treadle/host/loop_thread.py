@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from treadle.host.agent_errors import WrongProcess
+from treadle.host.faults import WrongProcess
 
 T = TypeVar("T")
 
@@ -29,6 +29,8 @@ class LoopThread:
         self._stop: asyncio.Event | None = None
         self._ended = False
         self._process = os.getpid()
+        self.callback: threading.Thread | None = None
+        """The thread on which a callback runs, for which `inside` is true as well."""
 
     @property
     def started(self) -> bool:
@@ -40,15 +42,26 @@ class LoopThread:
         return self._thread is not None and self._process != os.getpid()
 
     def inside(self) -> bool:
-        """Whether the caller is on this thread, where nothing may wait for it."""
-        return self._thread is threading.current_thread()
+        """Whether the caller is on this thread, or in a callback: there nothing may wait for the agent."""
+        return threading.current_thread() in (self._thread, self.callback)
 
     def submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Have a coroutine run; raises `RuntimeError` after `end`, and `WrongProcess`."""
         if self.elsewhere:  # before the lock, which may never be released here
             raise WrongProcess
         with self._lock:
-            return asyncio.run_coroutine_threadsafe(make(), self._running())
+            work = make()
+            if self._ended:
+                raise RuntimeError("the loop has ended")
+            if self._loop is None:
+                ready: Future[asyncio.AbstractEventLoop] = Future()
+                self._process = os.getpid()
+                self._thread = threading.Thread(
+                    target=lambda: asyncio.run(self._main(ready)), name=self._name, daemon=True
+                )
+                self._thread.start()
+                self._loop = ready.result()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Have something called on the loop; nothing happens when it has never started or has ended."""
@@ -72,20 +85,6 @@ class LoopThread:
                 return  # it has ended in this moment
         if not self.inside():
             thread.join(timeout)
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        if self._ended:
-            raise RuntimeError("the loop has ended")
-        if self._loop is None:
-            ready: Future[asyncio.AbstractEventLoop] = Future()
-            self._process = os.getpid()
-            self._thread = threading.Thread(target=self._run, args=(ready,), name=self._name, daemon=True)
-            self._thread.start()
-            self._loop = ready.result()
-        return self._loop
-
-    def _run(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
-        asyncio.run(self._main(ready))
 
     async def _main(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
         self._stop = asyncio.Event()

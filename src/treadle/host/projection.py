@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from treadle.client.result import final_response
-from treadle.host.history_text import content_text
-from treadle.host.patch_summary import change_kind, patch_summary
+from treadle.client.turn_values import final_response
+from treadle.host.chat_messages import change_kind, content_text, patch_summary
 from treadle.host.runtime import Message, UserInput
 from treadle.protocol.app.base import Unknown
 from treadle.protocol.app.items import ThreadItem
@@ -42,7 +41,7 @@ class Projection:
     tool_iterations: int = 0
 
 
-class ToolUse(NamedTuple):
+class ProjectedTool(NamedTuple):
     """One use of a tool."""
 
     kind: str
@@ -77,19 +76,18 @@ class _Projecting:
         if read is not None:
             self._add_tool(item, read(item))
         elif item.type == "userMessage":
-            self._add_user(_said(item))
+            parts = [{"type": str(part.type), "text": getattr(part, "text", None)} for part in item.content]
+            text = content_text(parts)
+            if self._echo is not None and _squeezed(text) == self._echo:
+                self._echo = None  # said once more, it is said anew
+            elif text:
+                self.projection.messages.append({"role": "user", "content": text})
         elif item.type == "agentMessage" and item.text:
             self._add_assistant({"content": item.text})
         elif item.type == "reasoning":
             self._thoughts += [text for text in (*item.summary, *item.content) if text]
         elif (call := item.as_tool_call()) is not None:
             self._add_tool(call, _dynamic(call))
-
-    def _add_user(self, text: str) -> None:
-        if self._echo is not None and _squeezed(text) == self._echo:
-            self._echo = None  # said once more, it is said anew
-        elif text:
-            self.projection.messages.append({"role": "user", "content": text})
 
     def _add_assistant(self, members: Message) -> None:
         message: Message = {"role": "assistant", **members}
@@ -98,8 +96,12 @@ class _Projecting:
             self._thoughts = []
         self.projection.messages.append(message)
 
-    def _add_tool(self, item: Any, used: ToolUse) -> None:
-        call_id = self._call_id(used.kind, item.id)
+    def _add_tool(self, item: Any, used: ProjectedTool) -> None:
+        # From the item's own id, so that it is the same whenever it is read; in a form that every provider takes.
+        call_id, number = _fitting(f"{used.kind}_{item.id}"), 2
+        while call_id in self._ids:
+            call_id, number = _fitting(f"{used.kind}_{item.id}_{number}"), number + 1
+        self._ids.add(call_id)
         name = _NOT_IN_NAMES.sub("_", used.name)[:64] or "tool"
         arguments = used.arguments if isinstance(used.arguments, dict) else {"arguments": used.arguments}
         function = {"name": name, "arguments": json.dumps(arguments, sort_keys=True, ensure_ascii=False)}
@@ -107,14 +109,6 @@ class _Projecting:
         result = UNFINISHED if getattr(item, "status", None) == "inProgress" else used.result
         self.projection.messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": result})
         self.projection.tool_iterations += 1
-
-    def _call_id(self, kind: str, item_id: str) -> str:
-        """From the item's own, so that it is the same whenever it is read; in a form that every provider takes."""
-        made, number = _fitting(f"{kind}_{item_id}"), 2
-        while made in self._ids:
-            made, number = _fitting(f"{kind}_{item_id}_{number}"), number + 1
-        self._ids.add(made)
-        return made
 
 
 def _fitting(call_id: str) -> str:
@@ -128,69 +122,67 @@ def _squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-def _said(item: Any) -> str:
-    parts = [{"type": str(part.type), "text": getattr(part, "text", None)} for part in item.content]
-    return content_text(parts)
-
-
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-def _command(item: Any) -> ToolUse:
-    printed = _middle_cut(item.aggregated_output or "", MAX_OUTPUT)
+def _command(item: Any) -> ProjectedTool:
+    printed = item.aggregated_output or ""
+    if len(printed) > MAX_OUTPUT:
+        half = MAX_OUTPUT // 2
+        left_out = len(printed) - 2 * half
+        printed = f"{printed[:half]}\n[… {left_out} characters are left out …]\n{printed[-half:]}"
     if item.status == "declined":
         result = DECLINED
     elif item.exit_code is None and item.status == "failed":
         result = f"[failed]\n{printed}"
     else:
         result = printed if not item.exit_code else f"[exit {item.exit_code}]\n{printed}"
-    return ToolUse("exec", "exec_command", {"command": asked(item.command), "cwd": item.cwd}, result)
+    return ProjectedTool("exec", "exec_command", {"command": asked(item.command), "cwd": item.cwd}, result)
 
 
-def _patch(item: Any) -> ToolUse:
+def _patch(item: Any) -> ProjectedTool:
     changes = [{"kind": change_kind(change), "path": change.path} for change in item.changes]
     told = f"{item.status}: {patch_summary(item.changes)}"
-    return ToolUse("patch", "apply_patch", {"changes": changes}, DECLINED if item.status == "declined" else told)
+    return ProjectedTool("patch", "apply_patch", {"changes": changes}, DECLINED if item.status == "declined" else told)
 
 
-def _mcp(item: Any) -> ToolUse:
+def _mcp(item: Any) -> ProjectedTool:
     if item.error is not None:
         result = f"[error] {_cut(item.error.message, MAX_ERROR)}"
+    elif item.result is None:
+        result = ""
     else:
-        result = "" if item.result is None else _mcp_result(item.result)
-    return ToolUse("mcp", f"mcp__{item.server}__{item.tool}", item.arguments, result)
+        content, structured = item.result.content, item.result.structured_content
+        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        if texts and len(texts) == len(content):
+            result = _cut("\n".join(texts), MAX_RESULT)
+        else:
+            result = _cut(_json(content if structured is None else structured), MAX_RESULT)
+    return ProjectedTool("mcp", f"mcp__{item.server}__{item.tool}", item.arguments, result)
 
 
-def _mcp_result(given: Any) -> str:
-    texts = [part["text"] for part in given.content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    if texts and len(texts) == len(given.content):
-        return _cut("\n".join(texts), MAX_RESULT)
-    value = given.content if given.structured_content is None else given.structured_content
-    return _cut(_json(value), MAX_RESULT)
-
-
-def _dynamic(item: Any) -> ToolUse:
+def _dynamic(item: Any) -> ProjectedTool:
     content = [getattr(part, "text", None) or f"[{part.type}]" for part in item.content_items or ()]
     text = _cut("\n".join(content), MAX_OUTPUT)
     name = item.tool if item.namespace is None else f"{item.namespace}__{item.tool}"
-    return ToolUse("tool", name, item.arguments, text if item.success is not False else f"[error] {text}".strip())
+    return ProjectedTool("tool", name, item.arguments, text if item.success is not False else f"[error] {text}".strip())
 
 
-def _search(item: Any) -> ToolUse:
+def _search(item: Any) -> ProjectedTool:
     action = item.action
     given = {} if action is None else (dict(action) if isinstance(action, dict) else action.model_dump())
     named = {name: value for name, value in given.items() if value is not None}
     results = "" if item.results is None else _cut(_json(item.results), MAX_RESULT)
-    return ToolUse("search", "web_search", {**named, "query": item.query}, results)
+    return ProjectedTool("search", "web_search", {**named, "query": item.query}, results)
 
 
-def _agent(item: Any) -> ToolUse:
+def _agent(item: Any) -> ProjectedTool:
     arguments = {"agents": list(item.receiver_thread_ids), "prompt": item.prompt}
     states = {name: f"{state.status}: {state.message or ''}".rstrip(": ") for name, state in item.agents_states.items()}
-    return ToolUse("agent", f"agent__{item.tool}", arguments, _cut(f"{item.status} {_json(states)}", MAX_RESULT))
+    return ProjectedTool("agent", f"agent__{item.tool}", arguments, _cut(f"{item.status} {_json(states)}", MAX_RESULT))
 
 
-_TOOLS: Final[Mapping[str, Callable[[Any], ToolUse]]] = {
+_TOOLS: Final[Mapping[str, Callable[[Any], ProjectedTool]]] = {
     "commandExecution": _command,
     "fileChange": _patch,
     "mcpToolCall": _mcp,
@@ -206,10 +198,3 @@ def _json(value: Any) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
-
-
-def _middle_cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters are left out …]\n{text[-half:]}"

@@ -15,9 +15,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from treadle.client.tools import Tool
-from treadle.host.ask import AskPerson
+from treadle.host.approver import AskPerson
 from treadle.host.faults import Fault
-from treadle.host.usage import Usage
 from treadle.protocol.app.items import ThreadItem
 
 Message: TypeAlias = dict[str, Any]
@@ -27,15 +26,63 @@ UserInput: TypeAlias = str | Sequence[Mapping[str, Any]]
 `{"type": "local_image", "path": …}`."""
 
 
+class Usage(Struct, frozen=True, kw_only=True):
+    """Tokens and their price. Cached and written tokens are parts of `input_tokens`, thoughts of `output_tokens`.
+
+    Args:
+        input_tokens: All that was sent, with what came from the cache.
+        cached_input_tokens: What of it came from the cache.
+        cache_write_input_tokens: What of it was written to the cache.
+        output_tokens: All that came, with the thoughts.
+        reasoning_output_tokens: The thoughts.
+        total_tokens: Both together.
+        cost_usd: What it cost in dollars; None when a price is not known.
+        context_tokens: How full the context was at the end; None when that is not known.
+        context_window: How much fits in.
+    """
+
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_output_tokens: int = 0
+    total_tokens: int = 0
+    cost_usd: float | None = None
+    context_tokens: int | None = None
+    context_window: int | None = None
+
+    @property
+    def uncached_input_tokens(self) -> int:
+        """What was sent and neither read from the cache nor written to it."""
+        return max(0, self.input_tokens - self.cached_input_tokens - self.cache_write_input_tokens)
+
+    def since(self, before: Usage | None) -> Usage:
+        """What was used after `before`, a total of the same thread."""
+        if before is None:
+            return self
+        cost = None if self.cost_usd is None else max(0.0, self.cost_usd - (before.cost_usd or 0.0))
+        return Usage(
+            input_tokens=max(0, self.input_tokens - before.input_tokens),
+            cached_input_tokens=max(0, self.cached_input_tokens - before.cached_input_tokens),
+            cache_write_input_tokens=max(0, self.cache_write_input_tokens - before.cache_write_input_tokens),
+            output_tokens=max(0, self.output_tokens - before.output_tokens),
+            reasoning_output_tokens=max(0, self.reasoning_output_tokens - before.reasoning_output_tokens),
+            total_tokens=max(0, self.total_tokens - before.total_tokens),
+            cost_usd=cost,
+            context_tokens=self.context_tokens,
+            context_window=self.context_window,
+        )
+
+
 class Opening(Struct, frozen=True, kw_only=True):
     """How a thread begins.
 
     Args:
         resume: The thread to go on with; a new one without it.
         history: What was said before, for a new thread: the runtime makes it part of what the model knows.
-        before_thread: How many messages of the history were there before the thread of `resume` began. It was told them
-            then, and a runtime that does not keep what it was told tells them again.
-        instructions: What the host tells the model: memory, skills, who it is.
+        before_thread: How many messages of the history are older than the thread of `resume`. The model was given them
+            when that thread began; a runtime whose threads do not store instructions gives them again.
+        instructions: The instructions of the host: memory, skills, who the model is.
         tools: The host's own tools, which run in this process.
         cwd: Where commands run.
         model: The model to ask; the runtime's own choice without it.
@@ -124,7 +171,7 @@ class Compacted(Struct, frozen=True):
 
 
 class TurnEnded(Struct, frozen=True):
-    """The last event of a turn. `fault` says why it failed; `interrupted` that it was told to end, or gave up."""
+    """The last event of a turn. `fault` says why it failed; an `interrupted` one was ended early, by whomever."""
 
     status: Literal["completed", "interrupted", "failed"]
     fault: Fault | None = None
@@ -158,7 +205,7 @@ class Runtime(Protocol):
     async def open(self, opening: Opening, ask: AskPerson) -> Opened:
         """Start what is to be started, and open the thread. Raises `ResumeFailed`, after which it can be called again
         without `resume`; what was started already is used then. It can be called again too after a fault that is
-        `retryable` and does not `retire`."""
+        `retryable` and does not ask to `replace_runtime`."""
 
     async def start_turn(self, user_input: UserInput, options: Mapping[str, Any]) -> str:
         """Start a turn and give its id. When it raises, the runtime has not taken the input, unless it is dead."""

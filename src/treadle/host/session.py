@@ -1,7 +1,24 @@
-"""`Session`: one thread on one runtime, turn after turn, until the runtime must be retired.
+"""`Session`: one thread on one runtime, turn after turn, until the runtime must be replaced.
 
-It owns the turns, the questions to people, and the decision to retire a runtime. What its turns mean for the
-conversation is up to `HostAgent`.
+    new ─── ensure_started ───▶ idle ◀──────────────── result ◀──────────────────┐
+     │          │                │                                               │
+     │          │ fault          └─ run_turn ─▶ start_turn ─▶ follow ─┬─ done ───┤
+     │          ▼                                ▲   overloaded, or   ├─ fault ──┤─▶ unusable, if the fault says
+     │     raised; unusable,                     └── nothing done yet ┘          │   `replace_runtime`
+     │     if the fault says so                      context window full: ──▶ compact
+     └──────────── close, at any time: the turn is stopped, then the runtime is closed ──▶ closed
+
+It owns the turns, the questions to people, and the decision to replace a runtime. What its turns mean for the
+conversation is up to `HostAgent`. Reasons for this order:
+
+- A start belongs to the session, not to who asked for it: it goes on when the caller is cancelled, and the next caller
+  waits for the same one. Two would start two runtimes.
+- A turn is a task of its own. When its caller is cancelled, the turn is still ended in order; when the caller is
+  cancelled again, the turn is cut off, and then nobody knows what the runtime does: it is unusable.
+- A turn is tried again only if nothing was said or done in it (`began_work`), because nothing may happen twice. A
+  runtime that refuses a turn has not taken the input, so that is tried again as well.
+- When the context is full, the thread is compacted, and the message is not sent again: the user decides.
+- An unusable runtime stays so. Who goes on makes a new session, with the conversation so far as its history.
 """
 
 from __future__ import annotations
@@ -14,27 +31,32 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from treadle.client.result import final_response
-from treadle.host import session_faults
-from treadle.host.approver import Approver
-from treadle.host.ask import Approvals, Ask, Choice
-from treadle.host.clock import Clock, DeadlineExceeded, SystemClock, end_tasks, within
-from treadle.host.fault_text import duration
-from treadle.host.faults import Fault, ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
+from treadle.client.turn_values import final_response
+from treadle.host.approver import Approvals, Ask, Choice, PersonApprover
+from treadle.host.faults import (
+    Fault,
+    ResumeFailed,
+    RuntimeFault,
+    SessionBusy,
+    SessionClosed,
+    aborted_fault,
+    duration,
+    refused_fault,
+    startup_fault,
+)
 from treadle.host.projection import project
-from treadle.host.runtime import Notice, Opened, Opening, Runtime, UserInput
-from treadle.host.timeouts import Timeouts
-from treadle.host.turn_result import TurnResult
-from treadle.host.usage import Usage, UsageMeter
+from treadle.host.runtime import Notice, Opened, Opening, Runtime, Usage, UserInput
+from treadle.host.timeouts import Clock, DeadlineExceeded, SystemClock, Timeouts, end_tasks, within
+from treadle.host.turn_progress import TurnResult, UsageMeter
 from treadle.host.watched_turn import Sink, Stopped, WatchedTurn
-from treadle.llm.backoff import pause
+from treadle.llm.failure import pause
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 START_TRIES: Final = 4
 """Of a turn that the runtime does not take because it has too much to do."""
 TURN_TRIES: Final = 3
-"""Of a turn that failed before anything was said or done."""
+"""Of a turn that failed before anything was said or done in it."""
 LONGEST_PAUSE_S: Final = 60.0
 """A provider that wants a longer pause is left alone: a person decides."""
 _MAYBE_DONE: Final = "Some work may have been done already: look before you send it again."
@@ -70,7 +92,7 @@ class Session:
         self.sink: Sink | None = sink
         self.opened: Opened | None = None
         self.notices: list[str] = []
-        self._approver = Approver(
+        self._approver = PersonApprover(
             approvals,
             limit_s=self.timeouts.approval,
             clock=self.clock,
@@ -82,7 +104,7 @@ class Session:
         self._running: asyncio.Task[TurnResult] | None = None
         self._starting: asyncio.Task[Opened] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._retired: Fault | None = None
+        self._unusable: Fault | None = None  # why the runtime must be replaced
 
     @property
     def thread_id(self) -> str | None:
@@ -102,8 +124,8 @@ class Session:
         Whoever comes meanwhile waits for the same start. It goes on when those who wait for it are cancelled.
         """
         self._check_open()
-        if self._retired is not None:
-            raise RuntimeFault(self._retired)
+        if self._unusable is not None:
+            raise RuntimeFault(self._unusable)
         if self.opened is None:
             if self._starting is None or self._starting.done():
                 self._starting = asyncio.create_task(self._start(), name="treadle session start")
@@ -121,7 +143,7 @@ class Session:
                 break
             except DeadlineExceeded:
                 reason = f"it was not ready within {duration(limit_s or 0.0)}."
-                raise self._start_failed(session_faults.startup(self.runtime.name, reason)) from None
+                raise self._start_failed(startup_fault(self.runtime.name, reason)) from None
             except ResumeFailed as error:
                 if opening.resume is None:
                     raise self._start_failed(error.fault) from None
@@ -138,8 +160,9 @@ class Session:
         return opened
 
     def _start_failed(self, fault: Fault) -> RuntimeFault:
-        if fault.retire:
-            self._retired = fault
+        """The error of a start that failed for good."""
+        if fault.replace_runtime:
+            self._unusable = fault
         return RuntimeFault(fault)
 
     # --- turns ---
@@ -178,19 +201,18 @@ class Session:
             await asyncio.wait({running})
         except asyncio.CancelledError:
             self._turn.request_stop("interrupt")
-            await self._end_running(running)
+            try:
+                await asyncio.wait({running})
+            except asyncio.CancelledError:
+                self._unusable = aborted_fault(
+                    "The turn was cut off before the runtime had ended it.", replace_runtime=True
+                )
+                await end_tasks({running})
+                raise
+            if not running.cancelled():
+                running.exception()
             raise
         return running.result()
-
-    async def _end_running(self, running: asyncio.Task[TurnResult]) -> None:
-        try:
-            await asyncio.wait({running})
-        except asyncio.CancelledError:
-            self._retired = session_faults.aborted("The turn was cut off before the runtime had ended it.", retire=True)
-            await end_tasks({running})
-            raise
-        if not running.cancelled():
-            running.exception()
 
     async def _carry_out(self, work: Coroutine[Any, Any, None], user_input: UserInput) -> TurnResult:
         turn = self._turn
@@ -202,16 +224,38 @@ class Session:
         except Stopped:
             turn.interrupted = True
             if turn.stop == "closed":
-                turn.fail(session_faults.aborted("The session was closed while the turn was in flight.", retire=True))
+                turn.fail(aborted_fault("The session was closed while the turn was in flight.", replace_runtime=True))
         except BaseException:
             # Where this leaves the runtime, nobody knows.
-            self._retired = session_faults.aborted("A turn ended with an error of the program.", retire=True)
+            self._unusable = aborted_fault("A turn ended with an error of the program.", replace_runtime=True)
             raise
         finally:
             self._approver.withdraw()
             turn.started.set()
             self._turn = None
-        return self._result(turn, user_input)
+        projection = project([*turn.items, *turn.begun()], submitted=user_input)
+        fault = turn.fault
+        if fault is not None and turn.used_tools:
+            fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())
+        if turn.replace_runtime:
+            self._unusable = fault or aborted_fault("The runtime has not ended its last turn.", replace_runtime=True)
+        if self.opened is not None and turn.thread_id is not None:
+            self.opened = replace(self.opened, thread_id=turn.thread_id, provisional=False)
+        notices, self.notices = self.notices + turn.notices, []
+        return TurnResult(
+            final_text=final_response(turn.items) or "",
+            projected_messages=projection.messages,
+            tool_iterations=projection.tool_iterations,
+            interrupted=turn.interrupted,
+            error=None if fault is None else str(fault),
+            turn_id=turn.turn_id,
+            thread_id=self.thread_id,
+            usage=self._meter.spent(),
+            should_retire=turn.replace_runtime,
+            fault=fault,
+            notices=notices,
+            compacted=turn.compacted,
+        )
 
     async def _converse(self, user_input: UserInput, options: Mapping[str, Any]) -> None:
         turn = self._current()
@@ -226,8 +270,23 @@ class Session:
                 break
             turn.fault, turn.items, turn.unfinished = None, [], {}
             await self._pause(turn, wait, fault)
-        if turn.fault is not None and turn.fault.kind == "context_window" and not turn.stop:
-            await self._make_room(turn, turn.fault)
+        full = turn.fault
+        if full is None or full.kind != "context_window" or turn.stop:
+            return
+        # The thread is full: have it summed up. The message is not sent again: that is for the user to decide.
+        summary = self._turn = self._new_turn()
+        summary.started.set()
+        try:
+            if await summary.begin(self.runtime.compact(), "sum up the thread"):
+                await summary.follow()
+        except RuntimeFault as error:
+            summary.fail(error.fault)
+        finally:
+            self._turn, turn.stop = turn, summary.stop
+        turn.interrupted = summary.interrupted
+        turn.compacted = summary.ended is not None and summary.ended.status == "completed"
+        advice = "It has been summed up: send the message again." if turn.compacted else "Start a new conversation."
+        turn.fault = replace(full, advice=advice, replace_runtime=full.replace_runtime or summary.replace_runtime)
 
     async def _start_turn(self, turn: WatchedTurn, user_input: UserInput, options: Mapping[str, Any]) -> None:
         for tried in itertools.count(1):
@@ -242,7 +301,7 @@ class Session:
                 await self._pause(turn, wait, error.fault)
 
     async def _pause(self, turn: WatchedTurn, wait: float, fault: Fault) -> None:
-        turn.tell(Notice(f"{fault.message} It is tried again in {duration(wait)}.", fault))
+        turn.publish(Notice(f"{fault.message} It is tried again in {duration(wait)}.", fault))
         await turn.unless_stopped(self.clock.sleep(wait))
 
     async def _sum_up(self) -> None:
@@ -251,49 +310,8 @@ class Session:
         self._meter.begin()
         turn.started.set()
         if not await turn.begin(self.runtime.compact(), "sum up the thread"):
-            raise RuntimeFault(session_faults.refused(self.runtime.name, "sum up threads"))
+            raise RuntimeFault(refused_fault(self.runtime.name, "sum up threads"))
         await turn.follow()
-
-    async def _make_room(self, turn: WatchedTurn, full: Fault) -> None:
-        """The thread is full: have it summed up. The message is not sent again: that is for the user to decide."""
-        room = self._turn = self._new_turn()
-        room.started.set()
-        try:
-            if await room.begin(self.runtime.compact(), "sum up the thread"):
-                await room.follow()
-        except RuntimeFault as error:
-            room.fail(error.fault)
-        finally:
-            self._turn, turn.stop = turn, room.stop
-        turn.interrupted = room.interrupted
-        turn.compacted = room.ended is not None and room.ended.status == "completed"
-        advice = "It has been summed up: send the message again." if turn.compacted else "Start a new conversation."
-        turn.fault = replace(full, advice=advice, retire=full.retire or room.retire)
-
-    def _result(self, turn: WatchedTurn, user_input: UserInput) -> TurnResult:
-        projection = project([*turn.items, *turn.begun()], submitted=user_input)
-        fault = turn.fault
-        if fault is not None and turn.used_tools:
-            fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())
-        if turn.retire:
-            self._retired = fault or session_faults.aborted("The runtime has not ended its last turn.", retire=True)
-        if self.opened is not None and turn.thread_id is not None:
-            self.opened = replace(self.opened, thread_id=turn.thread_id, provisional=False)
-        notices, self.notices = self.notices + turn.notices, []
-        return TurnResult(
-            final_text=final_response(turn.items) or "",
-            projected_messages=projection.messages,
-            tool_iterations=projection.tool_iterations,
-            interrupted=turn.interrupted,
-            error=None if fault is None else str(fault),
-            turn_id=turn.turn_id,
-            thread_id=self.thread_id,
-            usage=self._meter.spent(),
-            should_retire=turn.retire,
-            fault=fault,
-            notices=notices,
-            compacted=turn.compacted,
-        )
 
     def _new_turn(self) -> WatchedTurn:
         return WatchedTurn(
@@ -384,6 +402,6 @@ class Session:
 
 def _pause(fault: Fault, tried: int) -> float | None:
     """How long to wait before it is tried again; None when it is not."""
-    if fault.retire or not fault.retryable:
+    if fault.replace_runtime or not fault.retryable:
         return None
     return pause(tried, fault.retry_after_s, LONGEST_PAUSE_S)

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from treadle.host.chat_messages import clean
-from treadle.host.conversations.records import TurnState
-from treadle.host.conversations.sqlite import ConversationStore
+from treadle.arguments import path, wrong_type
+from treadle.config.home_files import home_name
+from treadle.host.chat_messages import sendable
+from treadle.host.conversations import ConversationStore, TurnState
 from treadle.host.loop_thread import LoopThread
 from treadle.host.runtime import Message
 from treadle.store.contract import StoreError
+
+if TYPE_CHECKING:
+    from treadle.host.memory.memory_files import MemoryStore
+    from treadle.host.skill_store import SkillStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 CLOSE_S: Final = 10.0
@@ -49,7 +56,7 @@ class Transcript:
         self._cut_off = False
         self._stored = 0
         self._resumes = False
-        self._retired = False
+        self._replaced = False
         self._writer = LoopThread("treadle transcript")
 
     @property
@@ -79,7 +86,7 @@ class Transcript:
             self.notices.append("The last turn was cut off when the program ended; its message is kept.")
 
     async def begin(self, message: Message) -> None:
-        """The user has said something: it is stored when this comes back. Raises `StoreError`."""
+        """Store the user's message, before its turn runs. Raises `StoreError`."""
         again, self._cut_off = self._cut_off and self.messages[-1] == message, False
         if self._store is not None:
             await self._apart(self._store_beginning, self._store, message, again)
@@ -91,16 +98,16 @@ class Transcript:
         if again:
             store.reopen_turn(self.session_id)
             return
-        added = [*map(clean, self.messages[self._stored :]), message]
+        added = [*map(sendable, self.messages[self._stored :]), message]
         store.begin_turn(self.session_id, added)
         # Here, and not where it is awaited: the write goes on when nobody waits for it any more.
         self._stored += len(added)
 
     def thread_to_resume(self, runtime: str) -> str | None:
         """The thread of this runtime that a new session goes on with: only the one that was stored, and only until a
-        thread has been opened. Whatever was retired since is not gone back to."""
+        thread has been opened. The thread of a runtime that was replaced is not resumed."""
         before, thread_id = self._thread
-        if self._retired:
+        if self._replaced:
             self.notices.append("The thread of before is not used any more; a new one is told what was said.")
         if not self._resumes or thread_id is None:
             return None
@@ -117,13 +124,13 @@ class Transcript:
         thread_id: str | None,
         *,
         opened: bool,
-        retired: bool,
+        replaced: bool,
     ) -> None:
-        """What came of the turn, with the thread that it was on. That it could not be stored is a notice."""
-        self.messages += [clean(message) for message in added]
+        """Store what came of the turn, with its thread. A store that fails is a notice."""
+        self.messages += [sendable(message) for message in added]
         if opened:
-            self._resumes, self._retired = False, retired
-        if thread_id is not None and not retired:
+            self._resumes, self._replaced = False, replaced
+        if thread_id is not None and not replaced:
             if self._thread != (runtime, thread_id):
                 self.before_thread = self._turn_at
             self._thread = (runtime, thread_id)
@@ -163,7 +170,7 @@ class Transcript:
         return notices
 
     def close(self) -> None:
-        """Let go of the conversation. It blocks for a moment, and may be called again."""
+        """Release the conversation. It blocks for a moment, and may be called again."""
         store, self._store = self._store, None
         self._writer.end(CLOSE_S)
         if store is None:
@@ -174,3 +181,49 @@ class Transcript:
             logger.warning("the conversation %s could not be released: %s", self.session_id, error)
         if self._owns_store:
             store.close()
+
+
+# --- where an agent stores its data ----------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def choose_store(
+    name: str, value: object, default: str, make: Callable[[str], T], methods: Sequence[str]
+) -> Callable[[], T] | None:
+    """What gives the store when it is first needed; None for none. Nothing is touched here.
+
+    Args:
+        name: The parameter.
+        value: None or False, True for `default` in the home, a path, or an object with these methods.
+        default: A file or folder in the home.
+        make: Makes the store at a path.
+        methods: What an object needs to be one.
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        return cache(lambda: make(os.path.join(home_name(os.environ), default)))
+    if isinstance(value, str | os.PathLike):
+        place = os.path.abspath(path(name, value))
+        return cache(lambda: make(place))
+    if not isinstance(value, type) and all(callable(getattr(value, method, None)) for method in methods):
+        given: Any = value
+        return lambda: given
+    raise wrong_type(name, "True, a path or a store", value)
+
+
+def memory_at(path: str) -> MemoryStore:
+    from treadle.host.memory.memory_files import MemoryStore
+
+    return MemoryStore(path)
+
+
+def skills_at(path: str) -> SkillStore:
+    from treadle.host.skill_store import SkillStore
+
+    return SkillStore(path)
+
+
+def conversations_at(path: str) -> ConversationStore:
+    return ConversationStore(path)

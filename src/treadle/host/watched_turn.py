@@ -1,7 +1,23 @@
 """`WatchedTurn`: one turn on a runtime, from start to end, with a limit on every wait.
 
-It waits simultaneously for the next event, for a request to stop, and for the next time limit. Only the runtime says
-that a turn has ended: to end one early, tell the runtime, and wait for it.
+    begin ──▶ follow: step, step, … ──────────────── TurnEnded ──▶ ended
+      │         │        │                                           ▲
+      │         │        ├─ `turn` or `idle` is over ─┬─ the answer is there: wait `SETTLE_S` for the end
+      │         │        │                            └─ else: interrupt, fault `deadline`
+      │         │        ├─ `quiet` is over ─── probe ─┬─ an answer, also a refusal: a notice, and on
+      │         │        │                             └─ none in time: interrupt, fault `stuck`
+      │         │        └─ request_stop("interrupt") ─── interrupt ─── events until TurnEnded, or fault `stuck`
+      │         └─ the events fail: fault, and the runtime is replaced
+      └─ request_stop("closed"), here or later: `Stopped`; nobody waits for the runtime any more
+
+Reasons for this order:
+
+- Only the runtime says that a turn has ended. To end one early, interrupt it and take its events until it has: what it
+  still says belongs to the turn, and a runtime that was left in the middle of one is of no use for the next.
+- An interrupt reaches the runtime before open questions are withdrawn. With a no alone, the model would go on.
+- A turn that completes while it is being interrupted is complete: the limit was late, not the turn.
+- An event that comes while a probe runs is a better answer than the one that was asked for.
+- That the session is closed weighs more than an interrupt, so a wait for an interrupted turn ends with it.
 """
 
 from __future__ import annotations
@@ -14,15 +30,10 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, assert_never
 
 from msgspec.structs import replace
 
-from treadle.host import session_faults
-from treadle.host.clock import Clock, DeadlineExceeded, end_tasks, within
-from treadle.host.fault_text import duration
-from treadle.host.faults import Fault, RuntimeFault
+from treadle.host.faults import Fault, RuntimeFault, deadline_fault, duration, quiet_fault, stuck_fault
 from treadle.host.runtime import Notice, Runtime, RuntimeEvent, TurnEnded
-from treadle.host.timeouts import Timeouts
-from treadle.host.turn_record import TurnRecord
-from treadle.host.turn_watch import Limit, TurnWatch
-from treadle.host.usage import UsageMeter
+from treadle.host.timeouts import Clock, DeadlineExceeded, Timeouts, end_tasks, within
+from treadle.host.turn_progress import TurnProgress, TurnWatch, UsageMeter
 
 T = TypeVar("T")
 Sink: TypeAlias = Callable[[RuntimeEvent], None]
@@ -35,10 +46,10 @@ SETTLE_S: Final = 2.0
 
 
 class Stopped(Exception):
-    """The turn was told to end before there was anything to interrupt."""
+    """The turn was to end before there was anything to interrupt."""
 
 
-class WatchedTurn(TurnRecord):
+class WatchedTurn(TurnProgress):
     """One turn.
 
     Args:
@@ -47,7 +58,7 @@ class WatchedTurn(TurnRecord):
         clock: Where to look for the time.
         sink: Called with every event.
         withdraw: Takes back what people are being asked.
-        meter: Told what the runtime tells of tokens.
+        meter: Counts the tokens that the runtime reports.
     """
 
     interrupted: bool
@@ -75,18 +86,18 @@ class WatchedTurn(TurnRecord):
         self.turn_id: str | None = None
         self.started: asyncio.Event = asyncio.Event()
         """Set when the runtime has taken it, and in any case when it is over."""
-        self._stirred: asyncio.Future[None] = self.loop.create_future()
+        self._woken: asyncio.Future[None] = self.loop.create_future()
         self._event: asyncio.Task[RuntimeEvent] | None = None
         self._probe: asyncio.Task[None] | None = None
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = math.inf
-        self._told_quiet = False
+        self._noticed_quiet = False
         self._unended = False
 
     @property
-    def retire(self) -> bool:
+    def replace_runtime(self) -> bool:
         """Whether the runtime is of no use any more."""
-        return self._unended or (self.fault is not None and self.fault.retire)
+        return self._unended or (self.fault is not None and self.fault.replace_runtime)
 
     # --- what others do to it ---
 
@@ -94,19 +105,19 @@ class WatchedTurn(TurnRecord):
         """End it soon. That the session is closed weighs more than an interrupt."""
         if self.stop != "closed":
             self.stop = why
-        self._stir()
+        self._wake()
 
     def person_asked(self) -> None:
         self.began_work = True
         self._watch.person_asked(self._clock.monotonic())
-        self._stir()
+        self._wake()
 
     def person_answered(self) -> None:
         self._watch.person_answered(self._clock.monotonic())
-        self._stir()
+        self._wake()
 
-    def tell(self, event: RuntimeEvent) -> None:
-        """Show an event. A display that fails is no reason to end a turn."""
+    def publish(self, event: RuntimeEvent) -> None:
+        """Give an event to the sink. A display that fails is no reason to end a turn."""
         if self._sink is not None:
             try:
                 self._sink(event)
@@ -116,7 +127,7 @@ class WatchedTurn(TurnRecord):
     def notice(self, text: str) -> None:
         """Something that people should know, now and in the result."""
         self.notices.append(text)
-        self.tell(Notice(text))
+        self.publish(Notice(text))
 
     # --- before it runs ---
 
@@ -147,7 +158,9 @@ class WatchedTurn(TurnRecord):
                 await self._wait(math.inf, {start})
             if not start.done() and self.stop == "interrupt":
                 limit_s = self._timeouts.interrupt
-                await self._until(lambda: start.done() or self.stop == "closed", limit_s, start)
+                until = math.inf if limit_s is None else self._clock.monotonic() + limit_s
+                while not start.done() and self.stop == "interrupt" and self._clock.monotonic() < until:
+                    await self._wait(until, {start})
             if self.stop == "closed":
                 raise Stopped
             if not start.done():
@@ -155,19 +168,14 @@ class WatchedTurn(TurnRecord):
             return start.result()
         except DeadlineExceeded:
             self.interrupted = self.stop is not None
-            raise RuntimeFault(session_faults.stuck(self._runtime.name, limit_s or 0.0, doing)) from None
+            raise RuntimeFault(stuck_fault(self._runtime.name, limit_s or 0.0, doing)) from None
         finally:
             await end_tasks({start})
-
-    async def _until(self, condition: Callable[[], bool], limit_s: float | None, task: asyncio.Task[Any]) -> None:
-        until = math.inf if limit_s is None else self._clock.monotonic() + limit_s
-        while not condition() and self._clock.monotonic() < until:
-            await self._wait(until, {task})
 
     # --- while it runs ---
 
     async def follow(self) -> None:
-        """Take its events until it has ended, or is given up."""
+        """Take its events until it has ended, or nobody waits for it any more."""
         self.ended = None
         self._watch.begin(self._clock.monotonic())
         try:
@@ -176,7 +184,7 @@ class WatchedTurn(TurnRecord):
                     break
         except RuntimeFault as error:
             # What a turn does whose events have failed, nobody knows.
-            self.fail(replace(error.fault, retire=True))
+            self.fail(replace(error.fault, replace_runtime=True))
         finally:
             tasks = {task for task in (self._event, self._probe, self._alarm) if task is not None}
             self._event = self._probe = self._alarm = None
@@ -185,9 +193,10 @@ class WatchedTurn(TurnRecord):
             raise Stopped
 
     async def _step(self) -> bool:
-        """Wait for something and see to it; False when the turn is given up."""
+        """Wait for something and deal with it; False when the turn is over for us."""
         if self.stop is not None:
             return await self._end_early(None)
+        timeouts = self._timeouts
         check = self._watch.next_check()
         waits: set[asyncio.Future[Any]] = {self._next_event()}
         if self._probe is not None:
@@ -200,24 +209,34 @@ class WatchedTurn(TurnRecord):
         if self.ended is not None or self.stop is not None:
             return True
         if self._probe is not None and self._probe.done():
-            return await self._judge_probe(self._probe)
-        due = self._watch.due(self._clock.monotonic())
-        return due is None or await self._overdue(due)
-
-    async def _overdue(self, limit: Limit) -> bool:
-        timeouts = self._timeouts
+            probe, self._probe = self._probe, None
+            self._watch.quiet_handled(self._clock.monotonic())
+            try:
+                probe.result()
+            except DeadlineExceeded:
+                silence = (timeouts.quiet or 0.0) + (timeouts.probe or 0.0)
+                return await self._end_early(stuck_fault(self._runtime.name, silence))
+            except RuntimeFault as error:
+                if error.fault.replace_runtime or error.fault.kind in ("dead", "stuck"):
+                    return await self._end_early(replace(error.fault, replace_runtime=True))
+                # A no is a sign of life as well.
+            self._notice_quiet("it is alive")
+            return True
+        limit = self._watch.due(self._clock.monotonic())
         match limit:
+            case None:
+                return True
             case "turn" | "idle":
                 if self.answered and not self._watch.working:
                     return await self._accept_answer()
                 span = timeouts.turn if limit == "turn" else timeouts.idle
-                return await self._end_early(session_faults.deadline(span or 0.0, limit))
+                return await self._end_early(deadline_fault(span or 0.0, limit))
             case "quiet":
                 self._watch.quiet_handled(self._clock.monotonic())
                 if timeouts.quiet_action == "retire":
-                    return await self._end_early(session_faults.quiet(self._runtime.name, timeouts.quiet or 0.0))
+                    return await self._end_early(quiet_fault(self._runtime.name, timeouts.quiet or 0.0))
                 if timeouts.quiet_action == "warn":
-                    self._tell_quiet("nothing is known of it")
+                    self._notice_quiet("nothing is known of it")
                 elif self._probe is None:
                     probing = within(self._clock, timeouts.probe, self._runtime.probe())
                     self._probe = self.loop.create_task(probing, name="treadle probe")
@@ -225,24 +244,9 @@ class WatchedTurn(TurnRecord):
             case _:
                 assert_never(limit)
 
-    async def _judge_probe(self, probe: asyncio.Task[None]) -> bool:
-        self._probe = None
-        self._watch.quiet_handled(self._clock.monotonic())
-        try:
-            probe.result()
-        except DeadlineExceeded:
-            silence = (self._timeouts.quiet or 0.0) + (self._timeouts.probe or 0.0)
-            return await self._end_early(session_faults.stuck(self._runtime.name, silence))
-        except RuntimeFault as error:
-            if error.fault.retire or error.fault.kind in ("dead", "stuck"):
-                return await self._end_early(replace(error.fault, retire=True))
-            # A no is a sign of life as well.
-        self._tell_quiet("it is alive")
-        return True
-
-    def _tell_quiet(self, known: str) -> None:
-        if not self._told_quiet:
-            self._told_quiet = True
+    def _notice_quiet(self, known: str) -> None:
+        if not self._noticed_quiet:
+            self._noticed_quiet = True
             quiet = duration(self._timeouts.quiet or 0.0)
             self.notice(f"{self._runtime.name} has been quiet for {quiet} since a tool ended; {known}, and waited for.")
 
@@ -265,30 +269,30 @@ class WatchedTurn(TurnRecord):
         if fault is not None:
             self.blame(fault)
         elif not ended:
-            self.fail(session_faults.stuck(self._runtime.name, self._timeouts.interrupt or 0.0, "end the turn"))
+            self.fail(stuck_fault(self._runtime.name, self._timeouts.interrupt or 0.0, "end the turn"))
         return False
 
     async def _interrupt(self) -> bool:
-        """Tell the runtime, and take what it still says until the turn has ended; whether it has, in time."""
+        """Interrupt the runtime, and take its events until the turn has ended; whether it has, in time."""
         began = self._clock.monotonic()
-        telling = self.loop.create_task(within(self._clock, self._timeouts.interrupt, self._runtime.interrupt()))
-        # First the runtime hears that it is over: with a no alone, the model would go on.
+        interrupting = self.loop.create_task(within(self._clock, self._timeouts.interrupt, self._runtime.interrupt()))
+        # First the runtime: with a no alone, the model would go on.
         await asyncio.sleep(0)
         self._withdraw()
         try:
-            while not telling.done() and self.stop != "closed" and self.ended is None:
-                await self._wait(math.inf, {telling, self._next_event()})
+            while not interrupting.done() and self.stop != "closed" and self.ended is None:
+                await self._wait(math.inf, {interrupting, self._next_event()})
                 self._take_event()
-            if telling.done():
-                telling.result()
+            if interrupting.done():
+                interrupting.result()
             limit_s = self._timeouts.interrupt
             return await self._drain(None if limit_s is None else limit_s - (self._clock.monotonic() - began))
         except (DeadlineExceeded, RuntimeFault) as error:
             if isinstance(error, RuntimeFault):
-                self.fail(replace(error.fault, retire=True))
+                self.fail(replace(error.fault, replace_runtime=True))
             return self.ended is not None
         finally:
-            await end_tasks({telling})
+            await end_tasks({interrupting})
 
     async def _drain(self, limit_s: float | None) -> bool:
         """Take events until the turn has ended; whether it has, in time."""
@@ -306,7 +310,7 @@ class WatchedTurn(TurnRecord):
             return False
         task, self._event = self._event, None
         event = task.result()
-        self.tell(event)
+        self.publish(event)
         self.take(event, self._clock.monotonic())
         return True
 
@@ -318,22 +322,19 @@ class WatchedTurn(TurnRecord):
         return self._event
 
     async def _wait(self, until: float, waits: set[Any]) -> None:
-        """Come back when one of these is done, somebody stirred, or the time has come."""
+        """Come back when one of these is done, somebody woke it, or the time has come."""
         if until < math.inf:
-            waits = waits | {await self._alarm_for(until)}
-        await asyncio.wait({*waits, self._stirred}, return_when=asyncio.FIRST_COMPLETED)
-        if self._stirred.done():
-            self._stirred = self.loop.create_future()
+            # An alarm that rings too early is cheaper than one for each event.
+            if self._alarm is None or self._alarm.done() or self._alarm_at > until:
+                if self._alarm is not None:
+                    await end_tasks({self._alarm})
+                self._alarm_at = until
+                self._alarm = self.loop.create_task(self._clock.sleep(max(0.0, until - self._clock.monotonic())))
+            waits = waits | {self._alarm}
+        await asyncio.wait({*waits, self._woken}, return_when=asyncio.FIRST_COMPLETED)
+        if self._woken.done():
+            self._woken = self.loop.create_future()
 
-    async def _alarm_for(self, until: float) -> asyncio.Task[None]:
-        """A task that ends at that time or before: one that rings too early is cheaper than one for each event."""
-        if self._alarm is None or self._alarm.done() or self._alarm_at > until:
-            if self._alarm is not None:
-                await end_tasks({self._alarm})
-            self._alarm_at = until
-            self._alarm = self.loop.create_task(self._clock.sleep(max(0.0, until - self._clock.monotonic())))
-        return self._alarm
-
-    def _stir(self) -> None:
-        if not self._stirred.done():
-            self._stirred.set_result(None)
+    def _wake(self) -> None:
+        if not self._woken.done():
+            self._woken.set_result(None)

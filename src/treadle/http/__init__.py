@@ -4,3 +4,25 @@ It owns connections and framing, and knows nothing of models: what a request say
 to retry is up to the caller. `http1`, `chunks`, `decoding` and `target` are pure; `http_protocol` is one open socket,
 `http_connection` opens it and sends requests over it, and `http_pool` keeps idle connections alive.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.internal_names import internal_name
+
+
+def __getattr__(name: str) -> object:
+    return internal_name(__name__, name)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.http.http1 import BadCoding, ContentDecoder, MAX_BLANK, MAX_HEAD, MAX_HEADERS, MAX_INTERIM, MAX_LINES
+    from treadle.http.http1 import MAX_PIECE, ResponseHead, ResponseReader, UnknownCoding, decoder_for, encode_request
+    from treadle.http.http_connection import HttpPool, HttpProtocol, MAX_UNREAD, PoolStats
+    from treadle.http.http_errors import ConnectionLost, FailureReason, HttpUnusable, IdleTimeout, NotHttp
+    from treadle.http.http_errors import connect_failure_of
+    from treadle.http.sse import BodyReader, SseEvent, SseParser, SseTooLarge
+    from treadle.http.target import BadUrl, HttpTarget, read_url

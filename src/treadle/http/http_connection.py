@@ -1,28 +1,214 @@
-"""`HttpConnection`: one request at a time to one server, over a socket that is kept open between requests; and
+"""`HttpConnection`: one request at a time to one server, over a socket that stays open between requests; and
 `HttpPool`, the connections to one provider.
 
 A connection owns how its socket is opened (directly or through a proxy, with TLS or without), and the one retry that is
 always safe: when a kept socket turns out to have been closed before the server answered. All other retries are the
 caller's. The pool owns how many connections there are, when an idle one is closed, and the TLS context they share.
+
+`HttpProtocol` is one open socket: it owns the transport, waiting for bytes, the idle timeout, and the limit on unread
+data.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from msgspec import Struct
 
-from treadle.http.connect_failure import connect_failure_of, tls_problem_of
-from treadle.http.http1 import ResponseHead, encode_request
-from treadle.http.http_errors import ConnectFailed, ConnectionLost, HttpUnusable, ProxyRefused
-from treadle.http.http_protocol import HttpProtocol
-from treadle.http.proxies import may_be_set, proxy_for
-from treadle.http.target import Target
+from treadle.http.http1 import ResponseHead, ResponseReader, encode_request
+from treadle.http.http_errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HttpUnusable,
+    IdleTimeout,
+    NotHttp,
+    ProxyRefused,
+    connect_failure_of,
+    tls_problem_of,
+)
+from treadle.http.target import HttpTarget, may_be_set, proxy_for
 
 if TYPE_CHECKING:
     import ssl
+
+
+# Above this reading pauses: a slow consumer slows the server down instead of filling memory.
+MAX_UNREAD: Final = 1024 * 1024
+# Closing takes one round of the event loop, but can take longer in the middle of a TLS handshake.
+RELEASE_S: Final = 1.0
+
+
+class HttpProtocol(asyncio.Protocol):
+    """Call `send`, `read_head`, then `read` until it returns nothing. For one task at a time; any task may `close`."""
+
+    def __init__(self, idle_timeout_s: float) -> None:
+        self._idle_timeout_s = idle_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._response: ResponseReader | None = None
+        self._failure: NotHttp | None = None
+        self._lost = False  # no more bytes will arrive
+        self._waiter: asyncio.Future[bool] | None = None
+        self._gone = self._loop.create_future()
+        self._reading_paused = False
+        self._writing_paused = False
+
+    # --- for the connection ------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._lost and not self._transport.is_closing()
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the response is complete, read or not, and another request may follow."""
+        response = self._response
+        if self._transport is None or response is None or not (response.ended and response.reusable):
+            return False
+        return self.is_open and self._transport.get_write_buffer_size() == 0
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None, "not connected"
+        return self._transport
+
+    def send(self, request: bytes, *, tunnel: bool = False) -> None:
+        """Queue the request; what the socket does not take at once is written while we wait for the response."""
+        self._response = ResponseReader(tunnel=tunnel)
+        self._resume()
+        if self.is_open:  # otherwise `read_head` raises
+            self.transport.write(request)
+
+    async def read_head(self) -> ResponseHead:
+        response = self._current()
+        while self._writing_paused and not (response.began or self._lost):
+            await self._wait()
+        while response.head is None:
+            self._check(response)
+            await self._wait()
+        return response.head
+
+    async def read(self) -> bytes:
+        """The body bytes that have arrived, waiting only if there are none; empty at the end."""
+        response = self._current()
+        while not response.unread:
+            if response.ended:
+                return b""
+            self._check(response)
+            await self._wait()
+        self._resume()
+        return response.take_body()
+
+    def take_transport(self, transport: asyncio.Transport) -> None:
+        """Switch to the transport of TLS inside a proxy tunnel."""
+        self._transport = transport
+        self._response = None
+
+    def discard_response(self) -> None:
+        """Between two requests: drop what is left of the last response."""
+        self._resume()
+        self._response = None
+
+    def close(self) -> None:
+        """Immediately; a task waiting for bytes gets `ConnectionLost`."""
+        self._lose()
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """After `close`: wait until the socket is released."""
+        if self._transport is not None:
+            await asyncio.wait([self._gone], timeout=RELEASE_S)
+
+    # --- called by the event loop ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from asyncio.Transport
+
+    def data_received(self, data: bytes) -> None:
+        response = self._response
+        if response is None or response.ended:
+            self.close()  # unsolicited bytes must never be taken for the next response
+            return
+        try:
+            response.receive_data(data)
+        except NotHttp as error:
+            self._failure = error
+            self.close()
+            return
+        if response.unread > MAX_UNREAD and not self._reading_paused:
+            self._reading_paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        response = self._response
+        if response is not None and not self._lost:
+            with suppress(NotHttp):  # truncated; `_lost` reports that
+                response.receive_eof()
+        self._lose()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose()
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._wake()
+
+    # --- internal state ----------------------------------------------------------------------------------------------
+
+    def _current(self) -> ResponseReader:
+        if self._response is None:
+            raise RuntimeError("nothing was sent yet")
+        return self._response
+
+    def _check(self, response: ResponseReader) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._lost:
+            raise ConnectionLost(began=response.began)
+
+    def _lose(self) -> None:
+        """No more bytes. A response that is already complete stays readable."""
+        self._lost = True
+        self._wake()
+
+    def _resume(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            if self.is_open:
+                self.transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+
+    async def _wait(self) -> None:
+        """Until bytes arrive, the write buffer drains or the connection ends."""
+        if self._waiter is not None:
+            raise RuntimeError("two tasks read from one connection")
+        waiter = self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(self._idle_timeout_s, _expire, waiter)
+        try:
+            if not await waiter:
+                raise IdleTimeout
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+
+def _expire(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
+
 
 ContextSource: TypeAlias = Callable[[], Awaitable["ssl.SSLContext"]]
 
@@ -41,15 +227,17 @@ NEXT_ADDRESS_S: Final = 0.25
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
-class Request(Struct, frozen=True):
-    """A POST, or a GET when there is no body. Header names are lower case."""
+class HttpRequest(Struct, frozen=True):
+    """A POST, or a GET when there is no body, if `method` does not say otherwise. Header names are lower case."""
 
-    target: Target
+    target: HttpTarget
     headers: list[tuple[bytes, bytes]]
     body: bytes | None
+    method: bytes = b""
 
-    def encode(self, proxy: Target | None) -> bytes:
-        """For the server, or for a proxy that forwards it (plain HTTP only: TLS goes through a tunnel)."""
+    def encode(self, proxy: HttpTarget | None) -> bytes:
+        """The request as bytes for the server, or for a proxy that forwards it (plain HTTP only: TLS goes through a
+        tunnel)."""
         given = {name for name, _ in self.headers}
         headers = [] if b"host" in given else [(b"Host", self.target.authority)]
         path, basic = self.target.path, self.target.basic
@@ -62,9 +250,9 @@ class Request(Struct, frozen=True):
         if basic is not None:
             headers.append((b"Authorization", basic))
         if self.body is None:
-            return encode_request(b"GET", path, headers)
+            return encode_request(self.method or b"GET", path, headers)
         headers.append((b"Content-Length", b"%d" % len(self.body)))
-        return encode_request(b"POST", path, headers, self.body)
+        return encode_request(self.method or b"POST", path, headers, self.body)
 
 
 class HttpConnection:
@@ -75,7 +263,7 @@ class HttpConnection:
         self._context = context
         self._protocol: HttpProtocol | None = None
         self._origin: tuple[str, str, int] | None = None
-        self._proxy: Target | None = None
+        self._proxy: HttpTarget | None = None
         self._idle_since = 0.0
         self.is_closed: bool = False
 
@@ -84,15 +272,17 @@ class HttpConnection:
         """After a response: whether another request may follow on the same socket."""
         return self._protocol is not None and self._protocol.is_reusable
 
-    async def send(self, request: Request) -> ResponseHead:
-        """Raises what is in `http_errors`; `HttpUnusable` for a bad proxy."""
-        self._drop_stale(request.target)
+    async def send(self, request: HttpRequest, *, resend: bool = True) -> ResponseHead:
+        """Raises what is in `http_errors`; `HttpUnusable` for a bad proxy. `resend` is for what may be done twice: a
+        server that dies while it does it looks the same as one that has closed an idle socket."""
+        if self._protocol is not None and not (self._protocol.is_open and self._origin == request.target.origin):
+            self._drop()
         if self._protocol is not None:
             try:
                 return await self._send(self._protocol, request)
             except ConnectionLost as error:
                 # The server may have closed an idle socket before it saw the request: only a fresh one can tell.
-                if error.began or self.is_closed:
+                if error.began or self.is_closed or not resend:
                     raise
                 self._drop()
         return await self._send(await self._connect(request.target), request)
@@ -130,22 +320,18 @@ class HttpConnection:
         if self._protocol is not None:
             await self._protocol.wait_closed()
 
-    def _drop_stale(self, target: Target) -> None:
-        if self._protocol is not None and not (self._protocol.is_open and self._origin == target.origin):
-            self._drop()
-
     def _drop(self) -> None:
         if self._protocol is not None:
             self._protocol.close()
             self._protocol = None
 
-    async def _send(self, protocol: HttpProtocol, request: Request) -> ResponseHead:
+    async def _send(self, protocol: HttpProtocol, request: HttpRequest) -> ResponseHead:
         protocol.send(request.encode(self._proxy))
         return await protocol.read_head()
 
     # --- connecting --------------------------------------------------------------------------------------------------
 
-    async def _connect(self, target: Target) -> HttpProtocol:
+    async def _connect(self, target: HttpTarget) -> HttpProtocol:
         self._proxy = await asyncio.to_thread(proxy_for, target) if may_be_set() else None
         self._origin = target.origin
         # Set before connecting, so that `close` aborts an attempt too.
@@ -167,17 +353,17 @@ class HttpConnection:
             protocol.close()
         return protocol
 
-    async def _dial(self, protocol: HttpProtocol, target: Target) -> None:
+    async def _dial(self, protocol: HttpProtocol, target: HttpTarget) -> None:
         _, host, port = target.origin
         context = await self._context() if target.scheme == "https" else None
         loop = asyncio.get_running_loop()
         # An IP address has no alternatives to race, and uvloop does not know the option.
-        if isinstance(loop, asyncio.BaseEventLoop) and not _is_address(host):
+        if isinstance(loop, asyncio.BaseEventLoop) and not (":" in host or host.rpartition(".")[2].isdecimal()):
             await loop.create_connection(lambda: protocol, host, port, ssl=context, happy_eyeballs_delay=NEXT_ADDRESS_S)
         else:
             await loop.create_connection(lambda: protocol, host, port, ssl=context)
 
-    async def _open_tunnel(self, protocol: HttpProtocol, proxy: Target, target: Target) -> None:
+    async def _open_tunnel(self, protocol: HttpProtocol, proxy: HttpTarget, target: HttpTarget) -> None:
         """Open a tunnel through the proxy with CONNECT, and run TLS inside it."""
         headers = [(b"Host", target.tunnel), (b"Accept", b"*/*")]
         if proxy.basic is not None:
@@ -192,10 +378,6 @@ class HttpConnection:
         if inner is None:  # the connection was lost meanwhile
             raise ConnectionLost(began=False)
         protocol.take_transport(inner)
-
-
-def _is_address(host: str) -> bool:
-    return ":" in host or host.rpartition(".")[2].isdecimal()
 
 
 # --- the pool ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""From upstream errors to a `ModelError`: HTTP statuses, failed streams and broken ones.
+"""From upstream errors to a `ModelError`: HTTP statuses, failed streams and broken ones; and how long to wait before a
+retry: one rule for requests and for streams.
 
 It is the one table, so that an agent only looks at fields. The texts are safe to show: URLs come without query and
 credentials; what a server wrote must be redacted by the caller.
@@ -165,14 +166,14 @@ def untrusted(why: str, url: str) -> ModelError:
 
 
 def redirected(status: int, place: str, url: str) -> ModelError:
-    """Not followed: whom the credentials are for is the user's to say."""
+    """The error of a redirect, which is not followed: whom the credentials are for is the user's to say."""
     to = f"to {place}" if place else "and does not say where to"
     why = f"the model server redirects {to} (HTTP {status}), which is not followed with credentials"
     return ModelError(f"{why}; correct base_url in config.toml, url: {url}", kind="redirected", http_status=status)
 
 
 def unreadable(coding: str, url: str) -> ModelError:
-    """It would be the same again."""
+    """The error of a response in an unknown coding: it would be the same again."""
     why = f"the answer of the model server is in the content coding `{coding[:40]}`, which is not read here"
     return ModelError(f"{why}; switch that off there, or in the gateway before it, url: {url}", kind="unreadable")
 
@@ -238,3 +239,42 @@ def _asked_wait(text: str) -> float | None:
     if found is None:
         return None
     return float(found[1]) / (1000 if found[2].lower() == "ms" else 1)
+
+
+FIRST_PAUSE_S: Final = 0.2
+MAX_PAUSE_S: Final = 30.0
+# Many threads fail at once, and should not come back at once.
+JITTER: Final = 0.1
+
+
+def pause(attempt: int, asked_s: float | None, longest_s: float = MAX_ASKED_S) -> float | None:
+    """Seconds to wait after failed `attempt` (0 is the first): as the server asked, else twice as long each time.
+
+    None when the server asks for more than `longest_s`. What it asked for is never undercut.
+    """
+    import random  # only for retries
+
+    if asked_s is not None:
+        return asked_s * random.uniform(1.0, 1.0 + JITTER) if asked_s <= longest_s else None
+    # The exponent is bounded because 2.0 ** 2000 is an error.
+    doubled = min(FIRST_PAUSE_S * 2.0 ** min(attempt, 30), MAX_PAUSE_S)
+    return min(doubled * random.uniform(1.0 - JITTER, 1.0 + JITTER), longest_s)
+
+
+def pause_after(error: ModelError, attempt: int, limit: int, *, answered: bool) -> float | None:
+    """Seconds to wait before a response that failed is asked for again; None when it is not worth it.
+
+    Args:
+        error: Why it failed.
+        attempt: How many attempts there were before this one.
+        limit: How often it is asked for again.
+        answered: Whether the provider has answered anything before: a server that was not there from the start will
+            not be there in a moment either.
+    """
+    hopeless = not error.retryable or (error.kind == "absent" and not answered)
+    return None if hopeless or attempt >= limit else pause(attempt, error.retry_after_s)
+
+
+def was_retried(error: ModelError) -> bool:
+    """Whether the request was sent several times already, silently: then the next attempts send it once each."""
+    return error.kind == "unreachable" or (error.http_status or 0) >= 500

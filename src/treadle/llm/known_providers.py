@@ -24,7 +24,7 @@ _LOCAL_MODEL: Final = "openai/gpt-oss-20b"
 
 
 class KnownProvider(Struct, frozen=True, kw_only=True):
-    """`table` is as in `config.toml`; `missing` says what must be configured before it can be used at all."""
+    """A built-in provider. `table` is as in `config.toml`; `missing` is what must be configured before its use."""
 
     table: Mapping[str, Any]
     model: str | None
@@ -76,7 +76,7 @@ KNOWN: Final[Mapping[str, KnownProvider]] = {
     "vllm": _local("vLLM", "http://localhost:8000/v1", _LOCAL_MODEL),
 }
 
-# Whoever says how a server is to be let in says it all: half of ours beside it would ask for a key that nobody has.
+# A table with credentials of its own replaces all of ours: half of them would ask for a key that nobody has.
 _CREDENTIALS: Final = frozenset(
     ["env_key", "env_key_instructions", "experimental_bearer_token", "requires_openai_auth"]
 )
@@ -91,7 +91,7 @@ def key_variables() -> tuple[str, ...]:
 
 @cache
 def known_provider(provider_id: str) -> ProviderConfig | None:
-    """As it is with nothing said about it; None for one that has to be told where its server is."""
+    """The provider as it is without a table in `config.toml`; None for one that needs a `base_url` there."""
     table = KNOWN[provider_id].table
     return ProviderConfig(id=provider_id, **table) if "base_url" in table else None
 
@@ -102,18 +102,11 @@ def laid_over(provider_id: str, table: Mapping[str, Any]) -> dict[str, Any]:
     if known is None:
         return dict(table)
     below = dict(known.table)
-    if _brings_credentials(table):
+    named = (table.get(key) for key in ("http_headers", "env_http_headers"))
+    headers = {name.lower() for one in named if isinstance(one, Mapping) for name in one if isinstance(name, str)}
+    if not _CREDENTIALS.isdisjoint(table) or not KEY_HEADERS.isdisjoint(headers):
         below = {key: value for key, value in below.items() if key not in _CREDENTIALS}
     return {**below, **table}
-
-
-def _brings_credentials(table: Mapping[str, Any]) -> bool:
-    headers = [name.lower() for key in ("http_headers", "env_http_headers") for name in _names(table.get(key))]
-    return not _CREDENTIALS.isdisjoint(table) or not KEY_HEADERS.isdisjoint(headers)
-
-
-def _names(headers: object) -> list[str]:
-    return [name for name in headers if isinstance(name, str)] if isinstance(headers, Mapping) else []
 
 
 def default_model(provider_id: str) -> str | None:

@@ -191,7 +191,7 @@ class HttpFailure(Struct, frozen=True):
 
 
 class ModelError(TreadleError):
-    """There was no response, or it broke off.
+    """A model request without a response, or with one that broke off.
 
     `kind` classifies the error for callers that act on it. `retryable` says whether the same request may succeed if
     sent again; `retry_after_s` is how long the provider asked us to wait, at most `MAX_ASKED_S` in a retryable error.

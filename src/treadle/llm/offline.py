@@ -1,18 +1,22 @@
 """The offline model: no network and no key, but real tool calls.
 
-It owns the script: look around, write a note, read it, sign it, report. It is stateless: everything it knows is in the
-request, so the same request always gets the same answer.
+It plays a script: look around, write a note, read it, sign it, report. Who asks for an output schema gets a small value
+that fits instead. The model is stateless: everything it knows is in the request, so the same request always gets the
+same answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from treadle.llm.model import (
     Completed,
@@ -25,25 +29,48 @@ from treadle.llm.model import (
     TextDelta,
     TokenUsage,
 )
-from treadle.llm.offline_plan import Call, decide
-from treadle.llm.offline_view import View, read_view
-from treadle.llm.output_items import MessageItem, OutputItem, read_item
+from treadle.llm.output_items import read_item
 
 # About a line: few enough events to be cheap, enough to see a text grow.
 DELTA_CHARS: Final = 24
+# Of an output, or of what the user wrote, in a report: the beginning is enough to recognise it.
+SHOWN_CHARS: Final = 160
+MAX_NOTES: Final = 1000
+
+_UNSIGNED: Final = "Signed: not yet"
+_LOOK: Final = '{"cmd": "ls -1", "login": false}'
+_STEPS: Final = ("See which files are here", "Write a small note", "Read it back", "Sign it")
+_ABOUT: Final = (
+    "I am Treadle's offline model: a fixed script without a language model behind it, so I cannot work on what you"
+    " asked.\n\nYou asked: {}\n"
+)
+_REAL_MODEL: Final = """\
+**To use a real model**, run `treadle login`, or set `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, or name a provider in
+`$TREADLE_HOME/config.toml` (`~/.treadle/config.toml` when neither TREADLE_HOME nor CODEX_HOME is set):
+
+```toml
+model = "<model>"
+model_provider = "mine"
+
+[model_providers.mine]
+base_url = "https://<host>/v1"
+env_key = "<VARIABLE_WITH_YOUR_KEY>"
+```"""
+_PLAN_TAG: Final = "<proposed_plan>"
+_PROPOSAL: Final = f"\n{_PLAN_TAG}\n# A tour of the tools\n\n{{}}\n</proposed_plan>"
 
 
 class OfflineModel:
     """A `Model` without any dependencies."""
 
     def __init__(self) -> None:
-        self._closed = False
+        self.closed: bool = False
 
     def stream(self, request: ModelRequest) -> OfflineStream:
         return OfflineStream(self, request)
 
     async def close(self) -> None:
-        self._closed = True
+        self.closed = True
 
 
 class OfflineStream:
@@ -52,7 +79,6 @@ class OfflineStream:
     def __init__(self, model: OfflineModel, request: ModelRequest) -> None:
         self._model = model
         self._events: Iterator[ModelEvent] = play(request)
-        self._closed = False
 
     def __aiter__(self) -> Self:
         return self
@@ -60,18 +86,15 @@ class OfflineStream:
     async def __anext__(self) -> ModelEvent:
         # A real model makes others wait for the network; this one must let them run all the same.
         await asyncio.sleep(0)
-        if self._closed:
-            raise StopAsyncIteration
-        if self._model._closed:
-            self._closed = True
-            raise ModelError("the offline model is closed; make a new one")
         for event in self._events:
+            if self._model.closed:
+                self._events = iter(())
+                raise ModelError("the offline model is closed; make a new one")
             return event
-        self._closed = True
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        self._closed = True
+        self._events = iter(())
 
     async def __aenter__(self) -> Self:
         return self
@@ -84,58 +107,290 @@ class OfflineStream:
 
 def play(request: ModelRequest) -> Iterator[ModelEvent]:
     """The whole response to a request."""
-    view = read_view(request)
-    mark = _mark(request, view)
+    from hashlib import blake2b  # loaded with the first turn
+
+    view = _View(request)
+    key = (request.prompt_cache_key or "").encode("utf-8", "surrogatepass")
+    # A part of ids that differs between the requests of a thread and between threads.
+    mark = blake2b(b"\n".join(view.encoded) + b"\0" + key, digest_size=8).hexdigest()
     yield Created(f"resp_offline_{mark}")
     written = 0
-    step = decide(view)
-    items = [_message(step, mark)] if isinstance(step, str) else [_call(call, mark, n) for n, call in enumerate(step)]
-    for item in items:
-        yield from _item_events(item)
-        written += len(bytes(item.raw))
+    calls = view.next_calls() if request.output_schema is None else []
+    for number, (name, text) in enumerate(calls):
+        free = view.tools[name]
+        item_id = f"{'ctc' if free else 'fc'}_offline_{mark}_{number}"
+        kind = {"type": "custom_tool_call", "input": text} if free else {"type": "function_call", "arguments": text}
+        raw = msgspec.json.encode({**kind, "id": item_id, "call_id": f"call_offline_{mark}_{number}", "name": name})
+        call = read_item(Raw(raw), item_id)
+        yield ItemStarted(call)
+        yield ItemDone(call)
+        written += len(raw)
+    if not calls:
+        text = view.answer() if request.output_schema is None else view.fitting(request.output_schema)
+        item_id = f"msg_offline_{mark}"
+        message = {"type": "message", "id": item_id, "role": "assistant", "content": []}
+        yield ItemStarted(read_item(Raw(msgspec.json.encode(message)), item_id))
+        for start in range(0, len(text), DELTA_CHARS):
+            yield TextDelta(item_id, text[start : start + DELTA_CHARS])
+        raw = msgspec.json.encode({**message, "content": [{"type": "output_text", "text": text, "annotations": []}]})
+        yield ItemDone(read_item(Raw(raw), item_id))
+        written = len(raw)
     # No tokenizer: four bytes are about one token.
-    read, wrote = view.size // 4, written // 4
+    read, wrote = sum(map(len, view.encoded)) // 4, written // 4
     usage = TokenUsage(input_tokens=read, output_tokens=wrote, total_tokens=read + wrote)
     yield Completed(f"resp_offline_{mark}", usage)
 
 
-def _item_events(item: OutputItem) -> Iterator[ModelEvent]:
-    if not isinstance(item, MessageItem):
-        yield ItemStarted(item)
-        yield ItemDone(item)
-        return
-    yield ItemStarted(_read(_message_json("", item.id), item.id))
-    for start in range(0, len(item.text), DELTA_CHARS):
-        yield TextDelta(item.id, item.text[start : start + DELTA_CHARS])
-    yield ItemDone(item)
+class _Content(Struct):
+    text: str = ""
 
 
-def _mark(request: ModelRequest, view: View) -> str:
-    """A part of ids that differs between the requests of a thread and between threads."""
-    from hashlib import blake2b  # loaded with the first turn
+class _Entry(Struct):
+    """An input item, or a tool."""
 
-    key = (request.prompt_cache_key or "").encode("utf-8", "surrogatepass")
-    return blake2b(view.fingerprint + b"\0" + key, digest_size=8).hexdigest()
+    type: str = "message"
+    role: str = ""
+    content: list[_Content] | str | None = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    input: str = ""
+    output: Raw = Raw()
 
-
-def _message(text: str, mark: str) -> OutputItem:
-    item_id = f"msg_offline_{mark}"
-    return _read(_message_json(text, item_id), item_id)
-
-
-def _message_json(text: str, item_id: str) -> dict[str, object]:
-    content = [{"type": "output_text", "text": text, "annotations": []}] if text else []
-    return {"type": "message", "id": item_id, "role": "assistant", "content": content}
-
-
-def _call(call: Call, mark: str, number: int) -> OutputItem:
-    common = {"call_id": f"call_offline_{mark}_{number}", "name": call.name}
-    if call.free_form:
-        item_id = f"ctc_offline_{mark}_{number}"
-        return _read({"type": "custom_tool_call", "id": item_id, "input": call.text, **common}, item_id)
-    item_id = f"fc_offline_{mark}_{number}"
-    return _read({"type": "function_call", "id": item_id, "arguments": call.text, **common}, item_id)
+    @property
+    def text(self) -> str:
+        content = self.content
+        return "\n".join(part.text for part in content if part.text) if isinstance(content, list) else content or ""
 
 
-def _read(item: dict[str, object], item_id: str) -> OutputItem:
-    return read_item(Raw(msgspec.json.encode(item)), item_id)
+def _entry(encoded: bytes) -> _Entry:
+    try:
+        return msgspec.json.decode(encoded, type=_Entry)
+    except msgspec.ValidationError:
+        return _Entry(type="unknown")
+
+
+class _View:
+    """What the model sees in a request: the last user message, the tools, and its own calls since, with their outputs.
+
+    `tools` maps each name to whether the tool takes free text. `planning`: it is to propose a plan instead of working.
+    """
+
+    def __init__(self, request: ModelRequest) -> None:
+        self.encoded = [msgspec.json.encode(item) for item in request.input]
+        items = [_entry(one) for one in self.encoded]
+        asked = max((n for n, item in enumerate(items) if (item.type, item.role) == ("message", "user")), default=-1)
+        self._user_text = items[asked].text if asked >= 0 else ""
+        self._planning = any(item.role == "developer" and _PLAN_TAG in item.text for item in items)
+        self._parallel = request.parallel_tool_calls
+        tools = [_entry(msgspec.json.encode(tool)) for tool in request.tools]
+        named = [tool for tool in tools if tool.type in ("function", "custom") and tool.name]
+        self.tools = {tool.name: tool.type == "custom" for tool in named}
+        since = items[asked + 1 :]
+        outputs = {item.call_id: _output(item.output) for item in since if item.type.endswith("_call_output")}
+        self._done = [
+            (item.name, item.input or item.arguments, outputs[item.call_id])
+            for item in since
+            if item.type in ("function_call", "custom_tool_call") and item.call_id in outputs
+        ]
+
+    def next_calls(self) -> list[tuple[str, str]]:
+        """The calls that come next, as names and inputs; none when it is time to answer."""
+        calls = [call for call in self._script() if not self._is_done(*call)]
+        # Without the note there is nothing to read or to sign.
+        if any(name == "apply_patch" and not output.startswith("Success") for name, _, output in self._done):
+            return []
+        # The plan is not worth a request of its own where it can travel with the first real call.
+        return calls[: 2 if self._parallel and calls and calls[0][0] == "update_plan" else 1]
+
+    def _script(self) -> list[tuple[str, str]]:
+        """All calls from the first to the last, as far as they are known: the name of the note depends on the files."""
+        files = next((output.split("\n") for _, text, output in self._done if text == _LOOK), [])
+        files = [line for line in files if line.strip()]
+        named = (re.search(r"\*\*\* Add File: (treadle-offline-\d+\.md)", text) for _, text, _ in self._done)
+        free = (note for n in range(1, MAX_NOTES) if (note := f"treadle-offline-{n}.md") not in files)
+        note = next((found[1] for found in named if found), None) or next(free, f"treadle-offline-{MAX_NOTES}.md")
+        head = "+# A note of Treadle's offline model\n+\n+Asked: "
+        asked = f"{_shorten(self._user_text) or '(nothing)'}\n+Files seen: {len(files)}\n+{_UNSIGNED}"
+        read = f"cat {note}" if "apply_patch" in self.tools else "pwd"
+        acts = [
+            ("exec_command", _LOOK),
+            ("apply_patch", self._patch(f"Add File: {note}\n{head}{asked}")),
+            ("exec_command", json.dumps({"cmd": read, "login": False})),  # what a profile prints is not for the tour
+            ("apply_patch", self._patch(f"Update File: {note}\n@@\n-{_UNSIGNED}\n+Signed: Treadle")),
+        ]
+        steps = [(step, act) for step, act in zip(_STEPS, acts, strict=True) if act[0] in self.tools]
+        if self._planning:
+            return [act for _, act in steps[:1] if act[1] == _LOOK]
+        if "update_plan" not in self.tools or not steps:
+            return [act for _, act in steps]
+        calls = []
+        for current in range(len(steps) + 1):  # the plan while a step is worked on; ticked off after the last one
+            plan = [
+                {"step": step, "status": "completed" if n < current else "pending" if n > current else "in_progress"}
+                for n, (step, _) in enumerate(steps)
+            ]
+            calls.append(("update_plan", json.dumps({"explanation": "A tour of the tools.", "plan": plan})))
+            calls += [act for _, act in steps[current : current + 1]]
+        return calls
+
+    def _patch(self, change: str) -> str:
+        patch = f"*** Begin Patch\n*** {change}\n*** End Patch\n"
+        return patch if self.tools.get("apply_patch") else json.dumps({"input": patch}, ensure_ascii=False)
+
+    def _is_done(self, name: str, text: str) -> bool:
+        """Patches are told apart by what they do to the note: its name was not yet known when the first was made."""
+        if name != "apply_patch":
+            return any((name, text) == done[:2] for done in self._done)
+        update = "*** Update File: " in text
+        return any(name == done[0] and update == ("*** Update File: " in done[1]) for done in self._done)
+
+    def answer(self) -> str:
+        """The report at the end of the tour."""
+        parts = [_ABOUT.format(_shorten(self._user_text) or "(nothing)")]
+        seen = []
+        for name, text, output in self._done:
+            lines = [line.strip() for line in output.splitlines() if line.strip()] or ["(no output)"]
+            if lines[0].startswith("Success") and lines[1:]:
+                lines = lines[1:]  # which files
+            command = re.search(r'"cmd": ?"(.*?)"', text)
+            title = _shorten(command[1] if command else text) if name == "exec_command" else name
+            if name != "update_plan":
+                seen.append(f"- `{title}`: {_shorten(' · '.join(lines))}")
+        if seen:
+            parts += ["Everything else is real. I made these calls, and saw:\n", *seen, ""]
+        parts.append(_REAL_MODEL)
+        if self._planning:
+            parts.append(_PROPOSAL.format("\n".join(f"{n}. {step}" for n, step in enumerate(_STEPS, start=1))))
+        return "\n".join(parts)
+
+    def fitting(self, schema: object) -> str:
+        """A value for an output schema, with what the request is about for its texts. That is the last paragraph: what
+        comes first tells the model how. A line that ends with a colon introduces what the user wrote."""
+        paragraphs = [one.strip() for one in re.split(r"\n\s*\n", self._user_text) if one.strip()]
+        heading, _, said = paragraphs[-1].partition("\n") if paragraphs else ("", "", "")
+        words = said if said and heading.rstrip().endswith(":") else paragraphs[-1] if paragraphs else ""
+        plain = msgspec.json.decode(msgspec.json.encode(schema))
+        return json.dumps(schema_value(plain, _shorten(words)), ensure_ascii=False)
+
+
+def _output(raw: Raw) -> str:
+    """The output of a call: text, or parts of it, without the lines about it that a tool may put before; anything else
+    as its JSON."""
+    try:
+        value = msgspec.json.decode(raw, type=str | list[_Content])
+    except msgspec.DecodeError:
+        return bytes(raw).decode()
+    output = value if isinstance(value, str) else "\n".join(part.text for part in value)
+    before, mark, after = output.partition("Output:\n")
+    return after if mark and (not before or before.endswith("\n")) else output
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…"
+
+
+# --- values for schemas ----------------------------------------------------------------------------------------------
+
+_MAX_DEPTH: Final = 32  # of a schema that refers to itself without an end
+_MAX_VALUES: Final = 10_000
+_FORMATS: Final = {
+    "date": "2000-01-01",
+    "date-time": "2000-01-01T00:00:00Z",
+    "time": "00:00:00Z",
+    "email": "nobody@example.com",
+    "uri": "https://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+
+
+def schema_value(schema: Any, words: str) -> Any:
+    """A small value that fits a JSON Schema of ordinary keywords, with these words for its texts: types, enumerations,
+    members, items, lengths, bounds, formats, alternatives, and `$ref` into the schema itself. Null for what is no
+    schema."""
+    try:
+        return _SchemaValue(schema, words).make(schema, 0)
+    except (TypeError, ValueError, AttributeError, KeyError):
+        return None
+
+
+class _SchemaValue:
+    def __init__(self, root: Any, words: str) -> None:
+        self._root = root
+        self._words = words or "offline model"
+        self._left = _MAX_VALUES
+
+    def make(self, schema: Any, depth: int) -> Any:
+        self._left -= 1
+        schema = self._flat(schema, depth)
+        kinds = schema.get("type", "object" if "properties" in schema or "required" in schema else "null")
+        kind = kinds if isinstance(kinds, str) else next((kind for kind in kinds if kind != "null"), "null")
+        if "const" in schema or schema.get("enum"):
+            return schema["const"] if "const" in schema else schema["enum"][0]
+        if depth > _MAX_DEPTH or kind == "null":
+            return None
+        match kind:
+            case "object":
+                members = schema.get("properties", {})
+                # All members near the top, deep down only those that must be there.
+                names = dict.fromkeys([*(members if depth < 4 else ()), *schema.get("required", ())])
+                return {name: self.make(members.get(name, {}), depth + 1) for name in names}
+            case "array":
+                count = min(schema.get("minItems", 0), self._left)
+                return [self.make(schema.get("items", {}), depth + 1) for _ in range(count)]
+            case "string":
+                return _FORMATS.get(schema.get("format")) or self._text(schema)
+            case "integer" | "number":
+                return _number(schema)
+        return False
+
+    def _flat(self, schema: Any, depth: int) -> dict[str, Any]:
+        """The schema without references and alternatives: all that the chosen ones say, in one table."""
+        for _ in range(_MAX_DEPTH):
+            if not isinstance(schema, Mapping):
+                return {}
+            parts = [*schema.get("allOf", ())]
+            if "$ref" in schema:
+                parts.append(self._find(schema["$ref"]))
+            # The first alternative; but deep down the simplest, because the first may be the one that it is part of.
+            for choices in (schema[key] for key in ("anyOf", "oneOf") if key in schema):
+                choices = [one if isinstance(one, Mapping) else {} for one in choices]  # `true` allows everything
+                simple = sorted(choices, key=lambda one: "$ref" in one or "properties" in one) if depth > 2 else choices
+                parts.append(next((one for one in simple if depth > 2 or one != {"type": "null"}), {}))
+            flat = {key: value for key, value in schema.items() if key not in ("$ref", "anyOf", "oneOf", "allOf")}
+            for part in (part for part in parts if isinstance(part, Mapping)):
+                members = {**flat.get("properties", {}), **part.get("properties", {})}
+                required = [*flat.get("required", ()), *part.get("required", ())]
+                flat = {**flat, **part, **({"properties": members} if members else {})}
+                flat |= {"required": required} if required else {}
+            if not parts:
+                return flat
+            schema = flat
+        return {}
+
+    def _find(self, reference: str) -> Any:
+        """What a `$ref` into the same schema stands for; an empty schema for any other."""
+        found = self._root
+        for part in reference.split("/")[1:] if reference.startswith("#") else ["elsewhere"]:
+            found = found.get(part.replace("~1", "/").replace("~0", "~"), {})
+        return found
+
+    def _text(self, schema: Mapping[str, Any]) -> str:
+        least, most, text = schema.get("minLength", 0), schema.get("maxLength"), self._words
+        if most is not None and len(text) > most:
+            cut = text[: most + 1].rpartition(" ")[0]
+            text = cut if cut and len(cut) >= least else text[:most]
+        return text.ljust(min(least, _MAX_VALUES), ".")
+
+
+def _number(schema: Mapping[str, Any]) -> int | float:
+    """Zero, or what is allowed next to it."""
+    low = max(schema.get("minimum", -math.inf), schema.get("exclusiveMinimum", -math.inf) + 1)
+    high = min(schema.get("maximum", math.inf), schema.get("exclusiveMaximum", math.inf) - 1)
+    value: float = max(low, min(0, high))
+    step: float | None = schema.get("multipleOf", 1 if schema.get("type") == "integer" else None)
+    if step is None:
+        return value
+    above = math.ceil(value / step) * step
+    return above if above <= high else math.floor(value / step) * step

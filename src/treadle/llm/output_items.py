@@ -1,7 +1,7 @@
 """The output items of a model, parsed from JSON.
 
 The JSON is that of the Responses API, for every provider. It goes back to the model unchanged as input of the next
-request, so `raw` is kept; the other members are only a view of it. Unknown item types are `OtherItem`s.
+request, so `raw` is stored; the other members are only a view of it. Unknown item types are `OtherItem`s.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ def is_opaque(item: Mapping[str, object] | Raw) -> bool:
     return isinstance(sealed, str) and sealed.startswith(OPAQUE_PREFIX)
 
 
-class Item(Struct, frozen=True, kw_only=True):
+class BaseOutputItem(Struct, frozen=True, kw_only=True):
     """`id` is the provider's; if it gave none, one of ours, which is not in `raw`."""
 
     id: str
     raw: Raw
 
 
-class MessageItem(Item, frozen=True, kw_only=True):
+class MessageItem(BaseOutputItem, frozen=True, kw_only=True):
     role: str
     text: str
     phase: str | None = None
 
 
-class ReasoningItem(Item, frozen=True, kw_only=True):
+class ReasoningItem(BaseOutputItem, frozen=True, kw_only=True):
     summary: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
 
 
-class FunctionCallItem(Item, frozen=True, kw_only=True):
+class FunctionCallItem(BaseOutputItem, frozen=True, kw_only=True):
     """`arguments` is JSON text exactly as the model wrote it; it may be invalid."""
 
     call_id: str
@@ -53,14 +53,14 @@ class FunctionCallItem(Item, frozen=True, kw_only=True):
     arguments: str
 
 
-class CustomToolCallItem(Item, frozen=True, kw_only=True):
+class CustomToolCallItem(BaseOutputItem, frozen=True, kw_only=True):
     call_id: str
     name: str
     namespace: str | None
     input: str
 
 
-class OtherItem(Item, frozen=True, kw_only=True):
+class OtherItem(BaseOutputItem, frozen=True, kw_only=True):
     type: str
 
 
@@ -108,7 +108,7 @@ def upstream_id(raw: Raw) -> str:
 
 
 def read_item(raw: Raw, item_id: str) -> OutputItem:
-    """The item in `raw`, under `item_id`. One that lacks what its type needs is kept as an `OtherItem`.
+    """The item in `raw`, under `item_id`. One that lacks what its type needs becomes an `OtherItem`.
 
     Raises `msgspec.ValidationError` when it is no object with a `type` at all.
     """
@@ -117,39 +117,39 @@ def read_item(raw: Raw, item_id: str) -> OutputItem:
         raise msgspec.ValidationError("an output item without a `type`")
     raw = raw.copy()  # else it would keep alive the whole event that it was part of
     try:
-        return _read(kind, raw, item_id)
+        match kind:
+            case "message":
+                message = _message.decode(raw)
+                content = message.content
+                text = content if isinstance(content, str) else "".join(part.text for part in content)
+                return MessageItem(id=item_id, raw=raw, role=message.role, text=text, phase=message.phase)
+            case "reasoning":
+                read = _reasoning.decode(raw)
+                summary, thoughts = _texts(read.summary), _texts(read.content)
+                return ReasoningItem(id=item_id, raw=raw, summary=summary, content=thoughts)
+            case "function_call":
+                call = _call.decode(raw)
+                return FunctionCallItem(
+                    id=item_id,
+                    raw=raw,
+                    call_id=call.call_id,
+                    name=call.name,
+                    namespace=call.namespace,
+                    arguments=call.arguments,
+                )
+            case "custom_tool_call":
+                call = _call.decode(raw)
+                return CustomToolCallItem(
+                    id=item_id,
+                    raw=raw,
+                    call_id=call.call_id,
+                    name=call.name,
+                    namespace=call.namespace,
+                    input=call.input,
+                )
     except msgspec.ValidationError:
-        return OtherItem(id=item_id, raw=raw, type=kind)
-
-
-def _read(kind: str, raw: Raw, item_id: str) -> OutputItem:
-    if kind == "message":
-        message = _message.decode(raw)
-        return MessageItem(id=item_id, raw=raw, role=message.role, text=_text(message.content), phase=message.phase)
-    if kind == "reasoning":
-        reasoning = _reasoning.decode(raw)
-        return ReasoningItem(id=item_id, raw=raw, summary=_texts(reasoning.summary), content=_texts(reasoning.content))
-    if kind not in ("function_call", "custom_tool_call"):
-        return OtherItem(id=item_id, raw=raw, type=kind)
-    call = _call.decode(raw)
-    common = (call.call_id, call.name, call.namespace)
-    if kind == "function_call":
-        return _function(item_id, raw, common, call.arguments)
-    return _custom(item_id, raw, common, call.input)
-
-
-def _function(item_id: str, raw: Raw, common: tuple[str, str, str | None], arguments: str) -> FunctionCallItem:
-    call_id, name, namespace = common
-    return FunctionCallItem(id=item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, arguments=arguments)
-
-
-def _custom(item_id: str, raw: Raw, common: tuple[str, str, str | None], text: str) -> CustomToolCallItem:
-    call_id, name, namespace = common
-    return CustomToolCallItem(id=item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, input=text)
-
-
-def _text(content: list[_Part] | str) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+        pass
+    return OtherItem(id=item_id, raw=raw, type=kind)
 
 
 def _texts(parts: list[_Part] | None) -> tuple[str, ...]:

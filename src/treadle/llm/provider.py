@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 
 from treadle.errors import TreadleError
 from treadle.llm.model import ModelError
-from treadle.llm.wire_api_names import is_wire_api, wire_api_names
+from treadle.llm.wire_api import bearer, is_wire_api, wire_api_names
 from treadle.secrets import KNOWN, learn
 
 # A retry that was not useful a hundred times will not be.
@@ -28,8 +28,8 @@ _AtATime: TypeAlias = Annotated[int, Meta(ge=1, le=1024)]
 _PerMinute: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 KeySource: TypeAlias = Callable[[], str | None]
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FORBIDDEN_IN_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+FORBIDDEN_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Shorter "secrets" are words like `true` or `v2`: taking them out would only make a text unreadable.
 _MIN_SECRET: Final = 6
 
@@ -53,8 +53,7 @@ class ProviderConfigError(TreadleError):
 
 
 class ProviderConfig(Struct, frozen=True, kw_only=True):
-    """`[model_providers.<id>]`, key by key; `docs/configuration.md` is made from it. Unknown keys are listed in
-    `unknown_keys`, for a warning."""
+    """`[model_providers.<id>]`, key by key; `docs/configuration.md` is made from it."""
 
     id: str
     base_url: str
@@ -90,9 +89,9 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     """How many tokens they may have together. Without it, as the server says."""
     requires_openai_auth: bool = False
     """Whether the key of the login is taken where neither `env_key` nor a token is given."""
-    supports_websockets: bool = False
-    """Read for the sake of files shared with Codex; no effect."""
-    unknown_keys: tuple[str, ...] = ()
+    namespaces: bool = True
+    """Whether a server of the Responses API knows namespaces of tools. One that refuses them is found out; for one that
+    silently leaves such tools out, write `false`: then they are plain functions."""
 
     @property
     def origin(self) -> str:
@@ -107,8 +106,7 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
         return [("id", self.id), ("base_url", shown_url(self.base_url))]
 
 
-_OURS: Final = frozenset({"id", "unknown_keys"})
-_KEYS: Final = frozenset(ProviderConfig.__struct_fields__) - _OURS
+PROVIDER_KEYS: Final = frozenset(ProviderConfig.__struct_fields__) - {"id"}
 
 
 ALLOWED: Final[dict[object, str]] = {
@@ -124,15 +122,15 @@ ALLOWED: Final[dict[object, str]] = {
 
 
 def read_provider(provider_id: str, table: Mapping[str, object]) -> ProviderConfig:
-    """The provider in a table of `config.toml`; raises `ProviderConfigError`, which names every key that is wrong."""
-    known = {key: value for key, value in table.items() if key in _KEYS}
-    unknown = tuple(sorted(set(table) - _KEYS))
+    """The provider in a table of `config.toml`; raises `ProviderConfigError`, which names every key that is wrong. Keys
+    that nobody knows are passed over."""
+    known = {key: value for key, value in table.items() if key in PROVIDER_KEYS}
     problems = [*_wrong_types(known), *_wrong_words(known)]
     if "base_url" not in known:
         problems.insert(0, (None, 'it has no base_url; add one, as in base_url = "https://HOST/v1"'))
     if problems:
         raise ProviderConfigError(provider_id, *problems)
-    return msgspec.convert({**known, "id": provider_id, "unknown_keys": unknown}, ProviderConfig)
+    return msgspec.convert({**known, "id": provider_id}, ProviderConfig)
 
 
 def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
@@ -148,7 +146,7 @@ def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
 def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
     """What has the right type and cannot be used all the same."""
     base_url, wire_api = table.get("base_url"), table.get("wire_api")
-    if isinstance(base_url, str) and not _is_usable(base_url):
+    if isinstance(base_url, str) and not is_http_url(base_url):
         yield "base_url", "it is no http or https URL; write it as `https://HOST/v1` or `http://HOST:PORT/v1`"
     if isinstance(wire_api, str) and not is_wire_api(wire_api):
         words = ", ".join(f"`{word}`" for word in wire_api_names())
@@ -156,13 +154,13 @@ def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]
     for key in ("http_headers", "env_http_headers"):
         headers = table.get(key)
         for name in headers if isinstance(headers, Mapping) else ():
-            if isinstance(name, str) and not _TOKEN.fullmatch(name):
+            if isinstance(name, str) and not HEADER_NAME.fullmatch(name):
                 yield key, f"{name!r} is no name of an HTTP header"
 
 
-def _is_usable(base_url: str) -> bool:
+def is_http_url(text: str) -> bool:
     try:
-        url = urlsplit(base_url)
+        url = urlsplit(text)
         return url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
     except ValueError:
         return False
@@ -176,11 +174,6 @@ def shown_url(url: str) -> str:
     except ValueError:
         return "(a URL that cannot be read)"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def bearer(key: str) -> tuple[str, str]:
-    """The header in which most providers want their key."""
-    return "authorization", f"Bearer {key}"
 
 
 class Endpoint:
@@ -230,23 +223,19 @@ def endpoint(
         raise ModelError(_NO_OPENAI_KEY, kind="unauthorized")
     # All at once, since it is done for every request; one by one only to say which.
     names, values = "".join(merged), "".join(merged.values())
-    if "" in merged or (names and not _TOKEN.fullmatch(names)) or _FORBIDDEN_IN_VALUE.search(values):
-        wrong = next(name for name, value in merged.items() if not _is_header(name, value))
+    if "" in merged or (names and not HEADER_NAME.fullmatch(names)) or FORBIDDEN_IN_HEADER.search(values):
+        wrong = next(
+            name
+            for name, value in merged.items()
+            if not HEADER_NAME.fullmatch(name) or FORBIDDEN_IN_HEADER.search(value)
+        )
         raise ModelError(f"the HTTP header {wrong!r} for provider `{config.id}` holds characters that are not allowed")
     hidden = _secrets(config, key, environ)
     if not hidden <= KNOWN:
         learn(hidden)
-    return Endpoint(_url(config, path), merged, hidden)
-
-
-def _is_header(name: str, value: str) -> bool:
-    return _TOKEN.fullmatch(name) is not None and not _FORBIDDEN_IN_VALUE.search(value)
-
-
-def _url(config: ProviderConfig, path: str) -> str:
     base, _, query = config.base_url.partition("?")
     given = "&".join(part for part in (query, urlencode(config.query_params)) if part)
-    return base.rstrip("/") + path + ("?" + given if given else "")
+    return Endpoint(base.rstrip("/") + path + ("?" + given if given else ""), merged, hidden)
 
 
 def _key(config: ProviderConfig, login_key: KeySource | None, environ: Mapping[str, str]) -> str | None:

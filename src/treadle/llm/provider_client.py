@@ -2,6 +2,9 @@
 
 It owns retries of requests that got no response or a 5xx, and reading bodies. It does not interpret a body. Once a
 response has begun, it is never requested again here.
+
+The texts on why a request got no response depend only on the type of the error: the text of someone else's error may
+quote a secret.
 """
 
 from __future__ import annotations
@@ -13,19 +16,93 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 from urllib.parse import urljoin
 
-from treadle.http.decoding import BadCoding, Decoder, UnknownCoding, decoder_for
-from treadle.http.http1 import ResponseHead
-from treadle.http.http_connection import HttpConnection, HttpPool, PoolStats, Request
-from treadle.http.http_errors import ConnectionLost, HttpUnusable, IdleTimeout, NotHttp
-from treadle.http.target import Target, read_url
-from treadle.llm import backoff
-from treadle.llm.failure import cut, redirected, retry_after, unreadable
-from treadle.llm.limits.admission import Admission, OnWait, PendingRequest
-from treadle.llm.limits.fair_queue import QueueEntry
-from treadle.llm.limits.rate_limiter import LimiterStats, Limits
+from treadle.http.http1 import BadCoding, ContentDecoder, ResponseHead, UnknownCoding, decoder_for
+from treadle.http.http_connection import CONNECT_S, HttpConnection, HttpPool, HttpRequest, PoolStats
+from treadle.http.http_errors import (
+    ConnectFailed,
+    ConnectionLost,
+    FailureReason,
+    HttpUnusable,
+    IdleTimeout,
+    NotHttp,
+    ProxyRefused,
+)
+from treadle.http.target import BadUrl, HttpTarget, read_url
+from treadle.llm.failure import (
+    MAX_PAUSE_S,
+    absent,
+    cut,
+    pause,
+    redirected,
+    retry_after,
+    unreachable,
+    unreadable,
+    untrusted,
+)
 from treadle.llm.model import HttpFailure, ModelError, TokenUsage
 from treadle.llm.provider import Endpoint, ProviderConfig, shown_url
-from treadle.llm.request_errors import request_error
+from treadle.llm.rate_limiter import Admission, LimiterStats, OnWait, PendingRequest, RateLimits
+from treadle.llm.rates import QueueEntry
+
+_SERVER: Final[dict[FailureReason, str]] = {
+    "refused": "the model server refuses connections: nothing listens there; start it, or correct base_url",
+    "unknown_name": "the host name of the model server is not known; correct base_url, or this machine's DNS",
+    "no_lookup": "the host name of the model server cannot be looked up now; is this machine online?",
+    "no_network": "there is no way from this machine to the model server; look at its network, VPN and firewall",
+    "timed_out": (
+        f"no connection to the model server within {CONNECT_S:.0f} s; look at base_url, and whether a firewall is in"
+        " between or a proxy is needed (HTTPS_PROXY)"
+    ),
+    "tls": "TLS with the model server failed; are base_url and its port those of an https server?",
+    "hung_up": "the model server hung up before a connection was made; is base_url right?",
+    "other": "cannot connect to the model server; is its base_url right?",
+}
+_PROXY: Final[dict[FailureReason, str]] = {
+    "refused": "refuses connections: nothing listens there",
+    "unknown_name": "has a host name that is not known",
+    "no_lookup": "has a host name that cannot be looked up now",
+    "no_network": "cannot be reached from this machine",
+    "timed_out": f"made no connection within {CONNECT_S:.0f} s",
+}
+_ABSENT: Final[frozenset[FailureReason]] = frozenset({"refused", "unknown_name", "no_lookup", "no_network"})
+
+
+def request_error(error: Exception, endpoint: Endpoint, config: ProviderConfig) -> ModelError:
+    """The `ModelError` for whatever was raised in place of a response."""
+    match error:
+        case ModelError():
+            return error
+        case HttpUnusable():
+            return ModelError(str(error))
+        case ConnectFailed():
+            return _no_connection(error, endpoint)
+        case ProxyRefused():
+            why = f"the proxy refuses the way to the model server (HTTP {error.status})"
+            return unreachable(why, endpoint.shown)
+        case IdleTimeout():
+            # No silent retry: the user has waited this long and should know why.
+            return cut(f"no answer from the model server for {config.stream_idle_timeout_ms} ms")
+        case ConnectionLost():
+            return unreachable("the model server hung up before it answered", endpoint.shown)
+        case NotHttp():
+            why = f"what the model server answers is no HTTP ({error}); is its base_url right?"
+            return unreachable(why, endpoint.shown)
+        case BadUrl() | UnicodeError():
+            return ModelError(f"the URL of provider `{config.id}` cannot be used; correct its base_url in config.toml")
+    return ModelError(f"the request to provider `{config.id}` could not be sent ({type(error).__name__})")
+
+
+def _no_connection(error: ConnectFailed, endpoint: Endpoint) -> ModelError:
+    if error.tls_problem is not None:
+        return untrusted(error.tls_problem, endpoint.shown)
+    why = _SERVER[error.reason]
+    if error.proxy is not None and error.reason in _PROXY:
+        why = (
+            f"the proxy {error.proxy.scheme}://{error.proxy.tunnel.decode()} {_PROXY[error.reason]}; "
+            "correct or unset HTTP_PROXY, HTTPS_PROXY or ALL_PROXY in the environment"
+        )
+    return absent(why, endpoint.shown) if error.reason in _ABSENT else unreachable(why, endpoint.shown)
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -38,7 +115,6 @@ ERROR_BODY_S: Final = 10.0
 # After the last event only the end of the body is missing. Servers that do not send it lose their connection.
 END_OF_BODY_S: Final = 1.0
 # Without a word we wait no longer than this, whatever the server asks for.
-MAX_PAUSE_S: Final = 30.0
 # A server that is not there is tried a little, in case it is just being started again; then a person should know.
 ABSENT_RETRIES: Final = 2
 ABSENT_S: Final = 1.0
@@ -62,8 +138,9 @@ class ProviderClient:
         self._failure = failure
         self._pause = pause
         self._pool = HttpPool(config.stream_idle_timeout_ms / 1000)
-        self._admission = Admission(config.id, _limits(config))
-        self._target: tuple[str, Target] | None = None  # of the last URL; the next one is usually the same
+        limits = RateLimits(config.max_concurrent_requests, config.requests_per_minute, config.tokens_per_minute)
+        self._admission = Admission(config.id, limits)
+        self._target: tuple[str, HttpTarget] | None = None  # of the last URL; the next one is usually the same
 
     async def send(
         self,
@@ -91,7 +168,7 @@ class ProviderClient:
                 error = again.error
             if error.kind == "absent":
                 limit = min(limit, ABSENT_RETRIES if time.monotonic() - began < ABSENT_S else 0)
-            wait = backoff.pause(attempt, error.retry_after_s, MAX_PAUSE_S)
+            wait = pause(attempt, error.retry_after_s, MAX_PAUSE_S)
             if attempt >= limit or wait is None:
                 raise error
             await self._pause(wait)
@@ -117,7 +194,12 @@ class ProviderClient:
         try:
             connection, head, decoder = await self._exchange(endpoint, body)
         except _Refused as refused:
-            self._refuse(pending, entry, refused.error)
+            error = refused.error
+            wait = error.retry_after_s
+            if wait is None:
+                wait = pause(self._admission.refusals, None, MAX_PAUSE_S)
+            headers = {} if error.answer is None else error.answer.headers
+            self._admission.refused(pending, entry, headers, wait or 0.0, error.http_status or 429)
             raise
         except BaseException:
             self._admission.leave(entry)
@@ -125,15 +207,9 @@ class ProviderClient:
         self._admission.accepted(entry, head.headers)
         return Exchange(self._pool, connection, decoder, self._config, self._admission, entry)
 
-    def _refuse(self, pending: PendingRequest, entry: QueueEntry, error: ModelError) -> None:
-        asked_s = error.retry_after_s
-        wait = backoff.pause(self._admission.refusals, None, MAX_PAUSE_S) if asked_s is None else asked_s
-        headers = {} if error.answer is None else error.answer.headers
-        self._admission.refused(pending, entry, headers, wait or 0.0, error.http_status or 429)
-
     async def _exchange(
         self, endpoint: Endpoint, body: bytes | None
-    ) -> tuple[HttpConnection, ResponseHead, Decoder | None]:
+    ) -> tuple[HttpConnection, ResponseHead, ContentDecoder | None]:
         try:
             connection = await self._pool.acquire()
         except HttpUnusable as error:
@@ -146,11 +222,15 @@ class ProviderClient:
 
     async def _ask(
         self, connection: HttpConnection, endpoint: Endpoint, body: bytes | None
-    ) -> tuple[ResponseHead, Decoder | None]:
+    ) -> tuple[ResponseHead, ContentDecoder | None]:
         """The head of the response, and what decodes its body, if that is needed."""
         began = time.monotonic()
         try:
-            head = await connection.send(self._build(endpoint, body))
+            if self._target is None or self._target[0] != endpoint.url:
+                self._target = endpoint.url, read_url(endpoint.url)
+            values = endpoint.headers.items()
+            headers = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in values]
+            head = await connection.send(HttpRequest(self._target[1], headers, body))
         except Exception as error:
             failure = request_error(error, endpoint, self._config)
             self._log("no response to a model request", began, failure.kind)
@@ -185,13 +265,6 @@ class ProviderClient:
             return _Refused(failure)
         return _Again(failure) if head.status >= 500 else failure
 
-    def _build(self, endpoint: Endpoint, body: bytes | None) -> Request:
-        if self._target is None or self._target[0] != endpoint.url:
-            self._target = endpoint.url, read_url(endpoint.url)
-        values = endpoint.headers.items()
-        headers = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in values]
-        return Request(self._target[1], headers, body)
-
 
 class Exchange:
     """A response whose body is being read. It ends with `finish` or `aclose`."""
@@ -200,7 +273,7 @@ class Exchange:
         self,
         pool: HttpPool,
         connection: HttpConnection,
-        decoder: Decoder | None,
+        decoder: ContentDecoder | None,
         config: ProviderConfig,
         admission: Admission,
         entry: QueueEntry,
@@ -248,7 +321,7 @@ class Exchange:
             self._release(reuse=False)
 
     def used(self, usage: TokenUsage) -> None:
-        """What the response has cost, where it says."""
+        """Count the tokens of the response, where the server reports them."""
         self._admission.used(self._entry, usage)
 
     def _release(self, *, reuse: bool) -> None:
@@ -275,11 +348,7 @@ class _Refused(Exception):
         self.error = error
 
 
-def _limits(config: ProviderConfig) -> Limits:
-    return Limits(config.max_concurrent_requests, config.requests_per_minute, config.tokens_per_minute)
-
-
-async def _read(connection: HttpConnection, decoder: Decoder | None) -> bytes:
+async def _read(connection: HttpConnection, decoder: ContentDecoder | None) -> bytes:
     """The next bytes of a body; none at the end."""
     if decoder is None:
         return await connection.read()
@@ -302,8 +371,8 @@ def _redirect_target(head: ResponseHead, endpoint: Endpoint) -> str:
     return endpoint.redact(entry)[:MAX_PLACE] if "location" in head.headers else ""
 
 
-async def _error_body(connection: HttpConnection, decoder: Decoder | None) -> bytes:
-    """As much as comes of it: what is missing does not change that the request failed."""
+async def _error_body(connection: HttpConnection, decoder: ContentDecoder | None) -> bytes:
+    """The body of a refusal, as much as comes: what is missing does not change that the request failed."""
     body = bytearray()
     try:
         async with asyncio.timeout(ERROR_BODY_S):

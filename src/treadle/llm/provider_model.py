@@ -13,14 +13,13 @@ from types import TracebackType
 from typing import Final, Self
 
 from treadle.http.http_connection import PoolStats
+from treadle.http.sse import BodyReader, SseEvent, SseTooLarge
 from treadle.llm.failure import cut
-from treadle.llm.limits.rate_limiter import LimiterStats
 from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest
 from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, ProviderConfigError, endpoint
 from treadle.llm.provider_client import Exchange, Pause, ProviderClient
-from treadle.llm.sse import BodyReader, SseEvent, SseTooLarge
-from treadle.llm.wire_api import Asking, WireApi
-from treadle.llm.wire_apis import UnknownWireApi, find_wire_api
+from treadle.llm.rate_limiter import LimiterStats
+from treadle.llm.wire_api import Asking, UnknownWireApi, WireApi, find_wire_api
 
 _HEADERS: Final = {"accept": "text/event-stream", "content-type": "application/json"}
 MAX_MODELS: Final = 1024  # whose quirks are known; what is forgotten is learned again
@@ -122,7 +121,7 @@ class ProviderModel:
         return other if other is not None and other > quirks else None
 
     def _learn(self, model: str, quirks: frozenset[str]) -> None:
-        """It worked this way: from now on it is asked so at once."""
+        """Remember what a model's server does not support: from now on it is asked without that at once."""
         known = self._quirks.get(model, frozenset())
         if not quirks <= known:
             if len(self._quirks) >= MAX_MODELS:
@@ -195,13 +194,21 @@ class ProviderStream:
         except ModelError as error:
             if await self._asks_otherwise(error):
                 return
-            self._failure = self._redacted(error)
+            if self._endpoint is not None:
+                error.message = self._endpoint.redact(error.message)
+                error.args = (error.message,)
+            if self._exchange is not None:
+                error.answer = None  # what stands inside of a response is not redacted
+            self._failure = error
             await self._release()
         except BaseException:
             await self._release()
             raise
         if self._translator.completed:
-            self._count()
+            # What the response has cost is for whoever waits for a limit of tokens.
+            last = self._ready[-1] if self._ready else None
+            if isinstance(last, Completed) and last.usage is not None and self._exchange is not None:
+                self._exchange.used(last.usage)
             await self._release()
 
     async def _read(self) -> bytes:
@@ -219,7 +226,11 @@ class ProviderStream:
         except TimeoutError:
             return b""
         except ModelError as error:
-            self._broke(error)
+            # A body without its end can be whole to the translator, which knows what else could have come.
+            try:
+                self._ready += self._translator.end()
+            except ModelError:
+                raise error from None
             return b""
 
     def _take(self, chunk: bytes) -> None:
@@ -229,7 +240,8 @@ class ProviderStream:
             if self._translator.completed:
                 break
         if self._ready and self._request is not None:
-            self._answered(self._request)
+            self._model._learn(self._request.model, self._quirks)
+            self._request = None
         if self._translator.completed:
             return
         if not chunk:
@@ -237,10 +249,6 @@ class ProviderStream:
         elif events:
             may_end = self._model._wire.may_end(self._translator)
             self._give_up_at = asyncio.get_running_loop().time() + LAST_WORDS_S if may_end else None
-
-    def _answered(self, request: ModelRequest) -> None:
-        self._model._learn(request.model, self._quirks)
-        self._request = None
 
     async def _asks_otherwise(self, error: ModelError) -> bool:
         """Some servers refuse a request inside of a response. When nothing else was in it, it is asked again as after
@@ -256,19 +264,6 @@ class ProviderStream:
         await exchange.aclose()
         return True
 
-    def _broke(self, error: ModelError) -> None:
-        """A body without its end can be whole to the translator, which knows what else could have come."""
-        try:
-            self._ready += self._translator.end()
-        except ModelError:
-            raise error from None
-
-    def _count(self) -> None:
-        """What the response has cost, for whoever waits for a limit of tokens."""
-        last = self._ready[-1] if self._ready else None
-        if isinstance(last, Completed) and last.usage is not None and self._exchange is not None:
-            self._exchange.used(last.usage)
-
     def _parse(self, chunk: bytes) -> list[SseEvent]:
         try:
             return self._reader.receive(chunk)
@@ -276,14 +271,6 @@ class ProviderStream:
             failure = cut(str(error))
             failure.retryable = False  # it would be as large again
             raise failure from None
-
-    def _redacted(self, error: ModelError) -> ModelError:
-        if self._endpoint is not None:
-            error.message = self._endpoint.redact(error.message)
-            error.args = (error.message,)
-        if self._exchange is not None:
-            error.answer = None  # of what is said inside of a response, secrets were not taken out
-        return error
 
     async def _release(self) -> None:
         self._closed = True

@@ -1,6 +1,24 @@
-"""What operators read: who asked for what, how long it took and how it ended. Never what was said, and no secrets.
+"""Logs for operators: who asked for what, how long it took and how it ended. Never what a conversation contains, and
+never a secret.
 
-`trace` owns the ids that tie lines together, `log_format` how a line looks, `log_file` and `log_stream` where it goes,
-`log_setup` what the environment asks for. Whoever has something to say uses `logging`, with fields as one mapping:
+`trace` owns the ids that tie lines together, `log_setup` how a line looks, where it goes, and what the environment asks
+for. Code that logs uses `logging`, with fields as one mapping:
 `logger.info("turn ended", {"status": status, "duration_ms": duration})`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.internal_names import internal_name
+
+
+def __getattr__(name: str) -> object:
+    return internal_name(__name__, name)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.logs.log_setup import JsonLine, LogFile, LogStream, TextLine, set_up_logging
+    from treadle.logs.trace import IDS, new_trace, outgoing, outside, trace_of

@@ -1,7 +1,7 @@
 """The exec-server protocol: params, results and notifications, and a registry of methods.
 
 Names are those of the wire (camelCase there). Members that are ours, not Codex's, are marked *extension*; a server
-announces them under `capabilities` and a client sends them only to a server that did.
+lists them under `capabilities` and a client sends them only to a server that did.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ def without(struct: Struct, *hidden: str) -> str:
     return f"{type(struct).__name__}({', '.join(shown)})"
 
 
-class Wire(Struct, rename="camel", kw_only=True, frozen=True):
+class ExecStruct(Struct, rename="camel", kw_only=True, frozen=True):
     """Base of everything on the wire; unknown members are ignored."""
 
 
-class NoParams(Wire, frozen=True, forbid_unknown_fields=True):
-    """For methods that take none: absent, null and `{}` are accepted."""
+class NoParams(ExecStruct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of methods that take none: absent, null and `{}` are accepted."""
 
 
-class Empty(Wire, frozen=True):
+class Empty(ExecStruct, frozen=True):
     """The result `{}`."""
 
 
 # --- handshake and environment ---------------------------------------------------------------------------------------
 
 
-class InitializeParams(Wire, frozen=True):
+class InitializeParams(ExecStruct, frozen=True):
     client_name: str
     resume_session_id: str | None = None
 
 
-class Shell(Wire, frozen=True):
+class Shell(ExecStruct, frozen=True):
     name: str
     path: str
 
 
-class Capabilities(Wire, frozen=True, omit_defaults=True):
+class Capabilities(ExecStruct, frozen=True, omit_defaults=True):
     """Booleans; absent means false. The first group is Codex's, the second is ours."""
 
     fs_watch_missing: bool = False
@@ -65,7 +65,7 @@ class Capabilities(Wire, frozen=True, omit_defaults=True):
     process_signals: bool = False
 
 
-class EnvironmentInfo(Wire, frozen=True, omit_defaults=True):
+class EnvironmentInfo(ExecStruct, frozen=True, omit_defaults=True):
     shell: Shell
     cwd: str | None = None
     user_home_dir: str | None = None
@@ -78,12 +78,12 @@ class EnvironmentInfo(Wire, frozen=True, omit_defaults=True):
     capabilities: Capabilities = Capabilities()
 
 
-class InitializeResult(Wire, frozen=True):
+class InitializeResult(ExecStruct, frozen=True):
     session_id: str
     environment_info: EnvironmentInfo | None = None
 
 
-class EnvironmentStatus(Wire, frozen=True):
+class EnvironmentStatus(ExecStruct, frozen=True):
     status: str
 
 
@@ -131,7 +131,7 @@ class Permissions(Confinement, frozen=True):
     file_system: FileSystemPermissions | None = None
 
 
-class Sandbox(Wire, frozen=True):
+class Sandbox(ExecStruct, frozen=True):
     permissions: Permissions
     cwd: str | None = None
     workspace_roots: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class Sandbox(Wire, frozen=True):
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
-class EnvPolicy(Wire, frozen=True):
+class EnvPolicy(ExecStruct, frozen=True):
     inherit: Literal["all", "core", "none"]
     ignore_default_excludes: bool
     exclude: tuple[str, ...]
@@ -155,7 +155,7 @@ class EnvPolicy(Wire, frozen=True):
         return without(self, "set")
 
 
-class StartParams(Wire, frozen=True):
+class StartParams(ExecStruct, frozen=True):
     process_id: str
     argv: tuple[str, ...]
     cwd: str
@@ -177,30 +177,30 @@ class StartParams(Wire, frozen=True):
         return without(self, "env")
 
 
-class StartResult(Wire, frozen=True):
+class StartResult(ExecStruct, frozen=True):
     process_id: str
     sandbox_type: SandboxType | None = None
 
 
-class ReadParams(Wire, frozen=True):
+class ReadParams(ExecStruct, frozen=True):
     process_id: str
     after_seq: Unsigned | None = None
     max_bytes: Unsigned | None = None
     wait_ms: Unsigned | None = None
 
 
-class WireChunk(Wire, frozen=True):
+class WireChunk(ExecStruct, frozen=True):
     seq: int
     stream: Stream
     chunk: bytes
 
 
-class WireEvicted(Wire, frozen=True):
+class WireEvicted(ExecStruct, frozen=True):
     first_seq: int
     last_seq: int
 
 
-class ReadResult(Wire, frozen=True):
+class ReadResult(ExecStruct, frozen=True):
     chunks: tuple[WireChunk, ...]
     next_seq: int
     exited: bool
@@ -214,42 +214,42 @@ class ReadResult(Wire, frozen=True):
     """*extension*: the number of the exit, so that a reader need not infer it."""
 
 
-class WriteParams(Wire, frozen=True):
+class WriteParams(ExecStruct, frozen=True):
     process_id: str
     chunk: bytes
     write_id: str
 
 
-class WriteResult(Wire, frozen=True):
+class WriteResult(ExecStruct, frozen=True):
     status: Literal["accepted", "stdinClosed", "unknownProcess", "starting"]
 
 
-class SignalParams(Wire, frozen=True):
+class SignalParams(ExecStruct, frozen=True):
     process_id: str
     signal: SignalName
 
 
-class TerminateParams(Wire, frozen=True):
+class TerminateParams(ExecStruct, frozen=True):
     process_id: str
     grace_ms: Unsigned | UnsetType = UNSET
     """*extension* (`processGracefulTerminate`): how long between TERM and KILL."""
 
 
-class TerminateResult(Wire, frozen=True):
+class TerminateResult(ExecStruct, frozen=True):
     running: bool
 
 
-class ResizeParams(Wire, frozen=True):
+class ResizeParams(ExecStruct, frozen=True):
     process_id: str
     rows: Annotated[int, Meta(ge=1, le=65535)]
     cols: Annotated[int, Meta(ge=1, le=65535)]
 
 
-class CloseStdinParams(Wire, frozen=True):
+class CloseStdinParams(ExecStruct, frozen=True):
     process_id: str
 
 
-class ProcessSummary(Wire, frozen=True):
+class ProcessSummary(ExecStruct, frozen=True):
     process_id: str
     argv: tuple[str, ...]
     tty: bool
@@ -259,18 +259,18 @@ class ProcessSummary(Wire, frozen=True):
     closed: bool
 
 
-class ListResult(Wire, frozen=True):
+class ListResult(ExecStruct, frozen=True):
     processes: tuple[ProcessSummary, ...]
 
 
-class AckParams(Wire, frozen=True):
+class AckParams(ExecStruct, frozen=True):
     """*extension* (`processAck`), a notification: everything up to `seq` has been consumed."""
 
     process_id: str
     seq: Unsigned
 
 
-class OutputNotice(Wire, frozen=True):
+class OutputNotice(ExecStruct, frozen=True):
     process_id: str
     seq: int
     stream: Stream
@@ -278,14 +278,14 @@ class OutputNotice(Wire, frozen=True):
     """Base64 as text: this is where the bytes flow, and both ends use a faster codec than msgspec's."""
 
 
-class ExitedNotice(Wire, frozen=True):
+class ExitedNotice(ExecStruct, frozen=True):
     process_id: str
     seq: int
     exit_code: int
     sandbox_denied: bool = False
 
 
-class ClosedNotice(Wire, frozen=True):
+class ClosedNotice(ExecStruct, frozen=True):
     process_id: str
     seq: int
 
@@ -293,22 +293,22 @@ class ClosedNotice(Wire, frozen=True):
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-class PathParams(Wire, frozen=True):
+class PathParams(ExecStruct, frozen=True):
     path: str
     sandbox: Sandbox | None = None
 
 
-class FollowParams(Wire, frozen=True):
+class FollowParams(ExecStruct, frozen=True):
     path: str
     follow_symlinks: bool = True
     sandbox: Sandbox | None = None
 
 
-class ReadFileResult(Wire, frozen=True):
+class ReadFileResult(ExecStruct, frozen=True):
     data_base64: bytes
 
 
-class WriteFileParams(Wire, frozen=True):
+class WriteFileParams(ExecStruct, frozen=True):
     path: str
     data_base64: str
     """Text, not bytes: wrong base64 here is an invalid request (-32600), everywhere else invalid params."""
@@ -316,13 +316,13 @@ class WriteFileParams(Wire, frozen=True):
     sandbox: Sandbox | None = None
 
 
-class CreateDirectoryParams(Wire, frozen=True):
+class CreateDirectoryParams(ExecStruct, frozen=True):
     path: str
     recursive: bool = True
     sandbox: Sandbox | None = None
 
 
-class Metadata(Wire, frozen=True):
+class Metadata(ExecStruct, frozen=True):
     is_directory: bool
     is_file: bool
     is_symlink: bool
@@ -331,21 +331,21 @@ class Metadata(Wire, frozen=True):
     modified_at_ms: int
 
 
-class CanonicalizeResult(Wire, frozen=True):
+class CanonicalizeResult(ExecStruct, frozen=True):
     path: str
 
 
-class DirectoryEntry(Wire, frozen=True):
+class DirectoryEntry(ExecStruct, frozen=True):
     file_name: str
     is_directory: bool
     is_file: bool
 
 
-class ReadDirectoryResult(Wire, frozen=True):
+class ReadDirectoryResult(ExecStruct, frozen=True):
     entries: tuple[DirectoryEntry, ...]
 
 
-class WalkOptions(Wire, frozen=True):
+class WalkOptions(ExecStruct, frozen=True):
     max_depth: Unsigned
     max_directories: Unsigned
     max_entries: Unsigned
@@ -353,29 +353,29 @@ class WalkOptions(Wire, frozen=True):
     prune_hidden_directories: bool = False
 
 
-class WalkParams(Wire, frozen=True):
+class WalkParams(ExecStruct, frozen=True):
     path: str
     options: WalkOptions
     sandbox: Sandbox | None = None
 
 
-class WalkEntry(Wire, frozen=True):
+class WalkEntry(ExecStruct, frozen=True):
     path: str
     kind: Literal["directory", "file"]
 
 
-class WalkError(Wire, frozen=True):
+class WalkError(ExecStruct, frozen=True):
     path: str
     message: str
 
 
-class WalkResult(Wire, frozen=True):
+class WalkResult(ExecStruct, frozen=True):
     entries: tuple[WalkEntry, ...]
     errors: tuple[WalkError, ...]
     truncated: bool
 
 
-class RemoveParams(Wire, frozen=True):
+class RemoveParams(ExecStruct, frozen=True):
     path: str
     recursive: bool = True
     force: bool = True
@@ -383,69 +383,69 @@ class RemoveParams(Wire, frozen=True):
     sandbox: Sandbox | None = None
 
 
-class CopyParams(Wire, frozen=True):
+class CopyParams(ExecStruct, frozen=True):
     source_path: str
     destination_path: str
     recursive: bool
     sandbox: Sandbox | None = None
 
 
-class OpenParams(Wire, frozen=True):
+class OpenParams(ExecStruct, frozen=True):
     handle_id: str
     path: str
     mode: Literal["read", "replace"] = "read"
     sandbox: Sandbox | None = None
 
 
-class OpenResult(Wire, frozen=True):
+class OpenResult(ExecStruct, frozen=True):
     handle_id: str
 
 
-class ReadBlockParams(Wire, frozen=True):
+class ReadBlockParams(ExecStruct, frozen=True):
     handle_id: str
     offset: Unsigned
     length: Unsigned = field(name="len")
 
 
-class ReadBlockResult(Wire, frozen=True):
+class ReadBlockResult(ExecStruct, frozen=True):
     chunk: bytes
     eof: bool
 
 
-class WriteBlockParams(Wire, frozen=True):
+class WriteBlockParams(ExecStruct, frozen=True):
     handle_id: str
     offset: Unsigned
     chunk: bytes
 
 
-class CloseParams(Wire, frozen=True):
+class CloseParams(ExecStruct, frozen=True):
     handle_id: str
 
 
-class WatchMissingParams(Wire, frozen=True):
+class WatchMissingParams(ExecStruct, frozen=True):
     watch_id: Unsigned
     missing: tuple[str, ...]
     present: str | None = None
 
 
-class WatchMissingResult(Wire, frozen=True):
+class WatchMissingResult(ExecStruct, frozen=True):
     watching: bool
 
 
-class MissingChangedNotice(Wire, frozen=True):
+class MissingChangedNotice(ExecStruct, frozen=True):
     watch_id: int
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
 
 
-class HttpHeader(Wire, frozen=True, omit_defaults=True):
+class HttpHeader(ExecStruct, frozen=True, omit_defaults=True):
     name: str
     value: str
     value_env_var: str | None = None
 
 
-class HttpRequestParams(Wire, frozen=True):
+class HttpRequestParams(ExecStruct, frozen=True):
     method: str
     url: str
     request_id: str
@@ -456,13 +456,13 @@ class HttpRequestParams(Wire, frozen=True):
     stream_response: bool = False
 
 
-class HttpResult(Wire, frozen=True):
+class HttpResult(ExecStruct, frozen=True):
     status: int
     headers: tuple[HttpHeader, ...]
     body_base64: bytes
 
 
-class HttpBodyDeltaNotice(Wire, frozen=True):
+class HttpBodyDeltaNotice(ExecStruct, frozen=True):
     request_id: str
     seq: int
     delta_base64: bytes

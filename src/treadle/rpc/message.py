@@ -1,10 +1,17 @@
-"""The four kinds of messages, and their JSON."""
+"""The four kinds of messages, their JSON, and the guards against hostile JSON.
+
+JSON may be nested as deep as the Codex app-server allows, which is far less than our parser does. Deeper JSON would
+pass the parser but could still overflow the stack of code that walks it recursively, depending on how deep the call
+stack already is. So it is rejected on arrival.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -17,11 +24,13 @@ RequestId = int | str
 # commas into gigabytes of objects.
 MAX_VALUES = 262_144
 
+HALF_A_CHARACTER = "a text has half a character (a lone surrogate)"
+
 _Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str
 
 
 class Request(Struct, frozen=True):
-    """`traceparent` is of W3C Trace Context: what the request is a part of, if it says so."""
+    """A request. `traceparent` is of W3C Trace Context: what the request is a part of, if it says so."""
 
     id: RequestId
     method: str
@@ -67,31 +76,38 @@ class _LenientEnvelope(_Envelope):
     id: Any = UNSET
 
 
+_E = TypeVar("_E", bound=_Envelope)
+
 _decoder = msgspec.json.Decoder(_Envelope)
 _lenient_decoder = msgspec.json.Decoder(_LenientEnvelope)
 _error_decoder = msgspec.json.Decoder(ErrorBody)
 _trace_decoder = msgspec.json.Decoder(_Trace)
 _encoder = msgspec.json.Encoder()
 _NO_PARAMS = Raw(b"{}")
+_HEAD: Final[Mapping[bool, Mapping[str, Any]]] = {False: {}, True: {"jsonrpc": "2.0"}}
 
 
 def decode(frame: bytes, *, untrusted: bool = False) -> Request | Notification | Reply | Failure:
     """Read one message. `untrusted` also refuses duplicate keys and too many values, at the price of a second pass."""
     try:
         if untrusted:
-            _check(frame)
-        return _classify(_decoder.decode(frame))
+            # Before the parser makes an object of every value.
+            if count_values(frame) > MAX_VALUES:
+                raise MalformedMessage(f"not a JSON-RPC message: it holds more than {MAX_VALUES} JSON values")
+            if not isinstance(json.loads(frame, object_pairs_hook=_unique), dict):
+                raise MalformedMessage("not a JSON-RPC message: expected an object")
+        return _classify(_read(_decoder, frame))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedMessage(f"not a JSON-RPC message: {error}") from None
 
 
 def decode_lenient(frame: bytes) -> Request | Notification | Reply | Failure:
-    """As the Codex app-server reads: what has a method and no usable id is a notification.
+    """Decode as the Codex app-server does: what has a method and no usable id is a notification.
 
     `params` is empty when there was none, which is not the same as an empty object there.
     """
     try:
-        envelope = _lenient_decoder.decode(frame)
+        envelope = _read(_lenient_decoder, frame)
         is_id = type(envelope.id) is str or (type(envelope.id) is int and -(2**63) <= envelope.id < 2**63)
         if isinstance(envelope.method, UnsetType) or not isinstance(envelope.method, str):
             return _classify(envelope if is_id else _Envelope())
@@ -103,10 +119,30 @@ def decode_lenient(frame: bytes) -> Request | Notification | Reply | Failure:
         raise MalformedMessage(f"not a JSON-RPC message: {error}") from None
 
 
+def _read(decoder: msgspec.json.Decoder[_E], frame: bytes) -> _E:
+    try:
+        return decoder.decode(frame)
+    except msgspec.DecodeError:
+        if b"\\ud" not in frame.lower():
+            raise
+    # Half a surrogate pair: who asked is known, and whoever decodes the params says why they cannot be read.
+    members = json.loads(frame)
+    if not isinstance(members, dict):
+        raise ValueError("expected an object")
+    envelope = decoder.decode(json.dumps({name: members[name] for name in ("id", "method") if name in members}))
+    envelope.params = Raw(json.dumps(members.get("params")).encode())
+    return envelope
+
+
+def decode_problem(data: bytes, error: Exception) -> str:
+    """Why JSON cannot be decoded, for people: msgspec takes half a surrogate pair for the end of the data."""
+    return HALF_A_CHARACTER if isinstance(error, msgspec.DecodeError) and b"\\ud" in data.lower() else str(error)
+
+
 def _classify(envelope: _Envelope) -> Request | Notification | Reply | Failure:
-    """By the first of `method`, `result`, `error` that is there; the others are then unknown members, of any type."""
+    """The message, by the first of `method`, `result`, `error` that is there; the others are then unknown members."""
     if not isinstance(envelope.method, UnsetType):
-        params = envelope.params if _given(envelope.params) else _NO_PARAMS
+        params = envelope.params if bytes(envelope.params) not in (b"", b"null") else _NO_PARAMS
         if isinstance(envelope.id, UnsetType):
             return Notification(envelope.method, params)
         return Request(envelope.id, envelope.method, params, _traceparent(envelope.trace))
@@ -120,7 +156,7 @@ def _classify(envelope: _Envelope) -> Request | Notification | Reply | Failure:
 
 
 def _traceparent(trace: Raw) -> str:
-    """Empty when there is none, or when it is not what it should be: a request is not refused for it."""
+    """The `traceparent`; empty when it is missing or invalid: a request is not refused for it."""
     raw = bytes(trace)
     if not raw:
         return ""
@@ -130,25 +166,11 @@ def _traceparent(trace: Raw) -> str:
         return ""
 
 
-def _given(params: Raw) -> bool:
-    raw = bytes(params)
-    return bool(raw) and raw != b"null"
-
-
-def _check(frame: bytes) -> None:
-    # Before the parser makes an object of every value.
-    if _count(frame) > MAX_VALUES:
-        raise MalformedMessage(f"not a JSON-RPC message: it holds more than {MAX_VALUES} JSON values")
-    value = json.loads(frame, object_pairs_hook=_unique)
-    if not isinstance(value, dict):
-        raise MalformedMessage("not a JSON-RPC message: expected an object")
-
-
 # A string (an unfinished one reaches to the end), or what makes room for one more value.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|,|[\[{](?!\s*+[\]}])', re.DOTALL)
 
 
-def _count(frame: bytes) -> int:
+def count_values(frame: bytes) -> int:
     """How many values a JSON text holds; an upper bound where that is small, or the text is no JSON."""
     bound = 1 + frame.count(b",") + frame.count(b"[") + frame.count(b"{")
     if bound <= MAX_VALUES:
@@ -176,18 +198,46 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def encode_request(request_id: RequestId, method: str, params: Struct | None = None, traceparent: str = "") -> bytes:
-    message: dict[str, Any] = {"id": request_id, "method": method, "params": {} if params is None else params}
+Params = Struct | Raw | Mapping[str, Any]
+
+
+def encode_request(
+    request_id: RequestId,
+    method: str,
+    params: Params | None = None,
+    traceparent: str = "",
+    *,
+    jsonrpc: bool = False,
+) -> bytes:
+    """With `jsonrpc` a message has that member, for peers that insist on it, here and below."""
+    message = {**_HEAD[jsonrpc], "id": request_id, "method": method, "params": {} if params is None else params}
     return _encoder.encode({**message, "trace": {"traceparent": traceparent}} if traceparent else message)
 
 
-def encode_notification(method: str, params: Struct | None = None) -> bytes:
-    return _encoder.encode({"method": method, "params": {} if params is None else params})
+def encode_notification(method: str, params: Params | None = None, *, jsonrpc: bool = False) -> bytes:
+    return _encoder.encode({**_HEAD[jsonrpc], "method": method, "params": {} if params is None else params})
 
 
-def encode_reply(request_id: RequestId, result: Struct | Raw) -> bytes:
-    return _encoder.encode({"id": request_id, "result": result})
+def encode_reply(request_id: RequestId, result: Params, *, jsonrpc: bool = False) -> bytes:
+    return _encoder.encode({**_HEAD[jsonrpc], "id": request_id, "result": result})
 
 
-def encode_failure(request_id: RequestId, code: int, message: str, data: Any = None) -> bytes:
-    return _encoder.encode(Failure(request_id, ErrorBody(code, message, data)))
+def encode_failure(request_id: RequestId, code: int, message: str, data: Any = None, *, jsonrpc: bool = False) -> bytes:
+    return _encoder.encode({**_HEAD[jsonrpc], "id": request_id, "error": ErrorBody(code, message, data)})
+
+
+MAX_DEPTH: Final = 128
+TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
+
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"]*"?')
+_TEXT: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_STEP: Final = [1 if byte in b"[{" else -1 if byte in b"]}" else 0 for byte in range(256)]
+
+
+def is_too_deep(data: bytes) -> bool:
+    """Whether arrays and objects lie deeper in each other than `MAX_DEPTH`. Linear, and quick for what is not."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    brackets = _STRING.sub(b"", _ESCAPE.sub(b"", data).translate(None, _TEXT))
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH

@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from treadle.internal_names import internal_name
+
 if TYPE_CHECKING:
     from treadle.runners.claude import ClaudeRunner
     from treadle.runners.codex import CodexRunner
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
         Ending,
         Engine,
         GiveUp,
+        McpCommand,
         Reply,
+        ResumeLine,
         RunChoices,
         RunOptions,
         RunRequest,
@@ -30,15 +34,13 @@ if TYPE_CHECKING:
         Withdrawn,
     )
     from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
+    from treadle.runners.logins import LoginStatus, look_for_login
     from treadle.runners.message_router import EngineEntry, Route, RouteError, Router
     from treadle.runners.native import TreadleRunner
     from treadle.runners.opencode import OpenCodeRunner
     from treadle.runners.pi import PiRunner
     from treadle.runners.progress import Progress, Snapshot, Step
-    from treadle.runners.projects.checkouts import Worktree, WorktreeError
-    from treadle.runners.projects.projects import Project, ProjectError, Projects
-    from treadle.runners.projects.worktrees import Worktrees
-    from treadle.runners.resume import ResumeLine
+    from treadle.runners.projects import Project, ProjectError, Projects
     from treadle.runners.run_events import (
         Action,
         ActionEvent,
@@ -52,70 +54,36 @@ if TYPE_CHECKING:
     from treadle.runners.scheduling.job_journal import JournalError, JournalInUse
     from treadle.runners.scheduling.jobs import Job, JobHandle
     from treadle.runners.scheduling.queues import Limits, QueueFull
-    from treadle.runners.scheduling.recovery import Interrupted, Recovery
-    from treadle.runners.scheduling.scheduler import Scheduler, SchedulerStats
+    from treadle.runners.scheduling.scheduler import Interrupted, Recovery, Scheduler, SchedulerStats
     from treadle.runners.status import EngineStatus, engine_statuses
+    from treadle.runners.worktrees import Worktree, WorktreeError, Worktrees
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
-_HOME = {
-    "Action": "run_events",
-    "ActionEvent": "run_events",
-    "ApprovalAnswer": "engine",
-    "ApprovalAsk": "engine",
-    "ClaudeRunner": "claude",
-    "CloseInput": "engine",
-    "CodexRunner": "codex",
-    "CompletedEvent": "run_events",
-    "Ending": "engine",
-    "Engine": "engine",
-    "EngineEntry": "message_router",
-    "EngineStatus": "status",
-    "Event": "run_events",
-    "GiveUp": "engine",
-    "Interrupted": "scheduling.recovery",
-    "Job": "scheduling.jobs",
-    "JobHandle": "scheduling.jobs",
-    "JournalError": "scheduling.job_journal",
-    "JournalInUse": "scheduling.job_journal",
-    "Limits": "scheduling.queues",
-    "OpenCodeRunner": "opencode",
-    "PiRunner": "pi",
-    "Progress": "progress",
-    "Project": "projects.projects",
-    "ProjectError": "projects.projects",
-    "Projects": "projects.projects",
-    "QueueFull": "scheduling.queues",
-    "Recovery": "scheduling.recovery",
-    "Reply": "engine",
-    "ResumeLine": "resume",
-    "ResumeToken": "run_events",
-    "Route": "message_router",
-    "RouteError": "message_router",
-    "Router": "message_router",
-    "Run": "runner",
-    "RunChoices": "engine",
-    "RunOptions": "engine",
-    "RunRequest": "engine",
-    "Runner": "runner",
-    "Scheduler": "scheduling.scheduler",
-    "SchedulerStats": "scheduling.scheduler",
-    "Snapshot": "progress",
-    "StartedEvent": "run_events",
-    "Step": "progress",
-    "TextDelta": "run_events",
-    "Timeouts": "engine",
-    "TreadleRunner": "native",
-    "UnknownEngine": "engine_registry",
-    "Waits": "engine",
-    "Withdrawn": "engine",
-    "Worktree": "projects.checkouts",
-    "WorktreeError": "projects.checkouts",
-    "Worktrees": "projects.worktrees",
-    "engine_names": "engine_registry",
-    "engine_statuses": "status",
-    "find_engine": "engine_registry",
-    "make_runner": "engine_registry",
+_NAMES = {
+    "claude": "ClaudeRunner",
+    "codex": "CodexRunner",
+    "engine": (
+        "ApprovalAnswer ApprovalAsk CloseInput Ending Engine GiveUp McpCommand Reply ResumeLine RunChoices "
+        "RunOptions RunRequest Timeouts Waits Withdrawn"
+    ),
+    "engine_registry": "UnknownEngine engine_names find_engine make_runner",
+    "logins": "LoginStatus look_for_login",
+    "message_router": "EngineEntry Route RouteError Router",
+    "native": "TreadleRunner",
+    "opencode": "OpenCodeRunner",
+    "pi": "PiRunner",
+    "progress": "Progress Snapshot Step",
+    "projects": "Project ProjectError Projects",
+    "run_events": "Action ActionEvent CompletedEvent Event ResumeToken StartedEvent TextDelta",
+    "runner": "Run Runner",
+    "scheduling.job_journal": "JournalError JournalInUse",
+    "scheduling.jobs": "Job JobHandle",
+    "scheduling.queues": "Limits QueueFull",
+    "scheduling.scheduler": "Interrupted Recovery Scheduler SchedulerStats",
+    "status": "EngineStatus engine_statuses",
+    "worktrees": "Worktree WorktreeError Worktrees",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Action",
@@ -138,6 +106,8 @@ __all__ = [
     "JournalError",
     "JournalInUse",
     "Limits",
+    "LoginStatus",
+    "McpCommand",
     "OpenCodeRunner",
     "PiRunner",
     "Progress",
@@ -174,6 +144,7 @@ __all__ = [
     "engine_names",
     "engine_statuses",
     "find_engine",
+    "look_for_login",
     "make_runner",
 ]
 
@@ -181,8 +152,35 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _HOME:
         return getattr(import_module(f"treadle.runners.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return internal_name(__name__, name)
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.runners.claude import MAX_OPEN
+    from treadle.runners.codex import find_exec_only_flag
+    from treadle.runners.engine import Output, login_status
+    from treadle.runners.engine_process import DEFAULTS, shared_supervisor
+    from treadle.runners.engine_registry import BUILT_IN
+    from treadle.runners.engine_reports import read_object
+    from treadle.runners.opencode import MAX_CIRCLES
+    from treadle.runners.output_reader import OutputReader
+    from treadle.runners.pi import MAX_RUNNING, PiState
+    from treadle.runners.progress import KEEP_RUNNING, KEEP_TEXT, elapsed, one_line
+    from treadle.runners.projects import MAX_NAME, MAX_PART, branch_problem
+    from treadle.runners.run_events import ActionKind, Phase
+    from treadle.runners.scheduling.job_journal import COMPACT_BYTES, JobDone, JobJournal, JobQueued, JobRunning
+    from treadle.runners.scheduling.job_journal import JobSession, JournalFile, JournalLine, Ledger, UnfinishedJob
+    from treadle.runners.scheduling.job_journal import decode, encode, journal_path
+    from treadle.runners.scheduling.jobs import LOG_BYTES
+    from treadle.runners.scheduling.queues import SessionQueues
+    from treadle.runners.scheduling.scheduler import Policy, plan_recovery
+    from treadle.runners.session_lock import SessionLock, SessionState, check_locks, process_start_time
+    from treadle.runners.session_lock import remove_old_records
+    from treadle.runners.status import LastError, LastErrors, MAX_ERROR, is_older, read_version
+    from treadle.runners.worktrees import Git, GitError, alone

@@ -13,21 +13,31 @@ from typing import Any, Final, Unpack
 
 import msgspec
 
-from treadle.arguments import texts
-from treadle.runners import claude_control
-from treadle.runners.action_titles import cut, short_output, tool_action
-from treadle.runners.engine import CloseInput, Ending, Engine, Output, RunChoices, RunRequest, Timeouts
-from treadle.runners.json_line import read_object
-from treadle.runners.notes import Notes, end_by_code
-from treadle.runners.resume import ResumeLine
+from treadle.arguments import option_value, texts
+from treadle.runners.engine import (
+    ApprovalAnswer,
+    ApprovalAsk,
+    CloseInput,
+    Ending,
+    Engine,
+    Output,
+    Reply,
+    ResumeLine,
+    RunChoices,
+    RunRequest,
+    Timeouts,
+    Withdrawn,
+    plain_prompt,
+)
+from treadle.runners.engine_reports import Notes, add_usage, cut, end_by_code, read_object, short_output, tool_action
+from treadle.runners.logins import LoginStatus, look_for_login, settings_folder
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
-from treadle.runners.run_usage import add_usage
 from treadle.runners.runner import Runner
 
 NAME: Final = "claude"
 MAX_OPEN: Final = 1000
-"""Tool calls whose end is waited for; the oldest are forgotten beyond this."""
-# What the runner says itself, and what would make it talk to another session than the one it has locked.
+"""Tool calls whose end is waited for; beyond this the oldest are dropped."""
+# What the runner decides itself, and what would make claude use another session than the one that is locked.
 _OURS: Final = frozenset(
     {
         "--output-format",
@@ -58,12 +68,13 @@ _WHY: Final = {
     "error_max_budget_usd": "claude stopped: it had spent its budget",
     "error_during_execution": "claude was interrupted",
 }
+_RETRY: Final = ("attempt", "max_retries", "retry_delay_ms", "error_status", "error")
 _EXIT_CODE: Final = re.compile(r"Exit code (\d+)\b")
 
 
 @dataclass(slots=True)
 class ClaudeState:
-    """What is remembered during a run."""
+    """The state of a run."""
 
     cwd: str
     asks: bool
@@ -77,8 +88,18 @@ class ClaudeState:
 
 
 def arguments(request: RunRequest) -> list[str]:
-    words = [*request.extra_args, "-p", "--output-format", "stream-json", "--verbose"]
-    if claude_control.asks(request):
+    words = [*request.extra_args]
+    if servers := request.options.mcp_servers:
+        tables = {server.name: {"command": server.command[0], "args": list(server.command[1:])} for server in servers}
+        allowed = [f"mcp__{server.name}__{tool}" for server in servers for tool in server.tools]
+        words += [
+            "--mcp-config",
+            msgspec.json.encode({"mcpServers": tables}).decode(),
+            "--allowedTools",
+            ",".join(allowed),
+        ]
+    words += ["-p", "--output-format", "stream-json", "--verbose"]
+    if asks(request):
         words += ["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]
     if request.options.model is not None:
         words += ["--model", request.options.model]
@@ -90,7 +111,7 @@ def arguments(request: RunRequest) -> list[str]:
 
 
 def new_state(request: RunRequest) -> ClaudeState:
-    return ClaudeState(request.cwd, claude_control.asks(request))
+    return ClaudeState(request.cwd, asks(request))
 
 
 def translate(state: ClaudeState, line: bytes) -> Iterable[Output]:
@@ -101,15 +122,17 @@ def translate(state: ClaudeState, line: bytes) -> Iterable[Output]:
         case "assistant" | "user" as role:
             return list(_blocks(state, role, message))
         case "stream_event":
-            return _delta(message)
+            delta = message["event"].get("delta") or {}
+            if delta.get("type") == "text_delta" and delta.get("text") and not message.get("parent_tool_use_id"):
+                return [TextDelta(NAME, delta["text"])]
         case "system":
             return _system(state, message)
         case "result":
             return list(_result(state, message))
         case "control_request":
-            return [claude_control.question(message)]
+            return [_question(message)]
         case "control_cancel_request":
-            return [claude_control.withdrawal(message)]
+            return [Withdrawn(str(message["request_id"]))]
     return ()
 
 
@@ -133,22 +156,17 @@ def _system(state: ClaudeState, message: dict[str, Any]) -> Iterable[Output]:
             token = ResumeToken(NAME, message["session_id"])
             return [StartedEvent(NAME, token, title=message.get("model"), meta=meta)]
         case "api_retry":
-            return [_retry(state, message)]
+            first = state.retry is None
+            if first:
+                state.retries += 1
+            id = f"{NAME}.retry" if state.retries == 1 else f"{NAME}.retry.{state.retries}"
+            reason = " ".join(str(message[name]) for name in ("error_status", "error") if message.get(name))
+            title = f"retry {message.get('attempt')}/{message.get('max_retries')}" + (f": {reason}" if reason else "")
+            state.retry = Action(id, "note", title, {name: message.get(name) for name in _RETRY})
+            return [ActionEvent(NAME, state.retry, "started" if first else "updated")]
         case "compact_boundary":
             return [state.notes.note("the conversation was compacted", detail=message.get("compact_metadata"))]
     return ()
-
-
-def _retry(state: ClaudeState, message: dict[str, Any]) -> ActionEvent:
-    first = state.retry is None
-    if first:
-        state.retries += 1
-    id = f"{NAME}.retry" if state.retries == 1 else f"{NAME}.retry.{state.retries}"
-    reason = " ".join(str(message[name]) for name in ("error_status", "error") if message.get(name))
-    title = f"retry {message.get('attempt')}/{message.get('max_retries')}" + (f": {reason}" if reason else "")
-    detail = {name: message.get(name) for name in ("attempt", "max_retries", "retry_delay_ms", "error_status", "error")}
-    state.retry = Action(id, "note", title, detail)
-    return ActionEvent(NAME, state.retry, "started" if first else "updated")
 
 
 def _retried(state: ClaudeState, *, ok: bool) -> Iterator[Output]:
@@ -157,49 +175,40 @@ def _retried(state: ClaudeState, *, ok: bool) -> Iterator[Output]:
         state.retry = None
 
 
-def _delta(message: dict[str, Any]) -> Iterable[Output]:
-    delta = message["event"].get("delta") or {}
-    if delta.get("type") == "text_delta" and delta.get("text") and not message.get("parent_tool_use_id"):
-        return [TextDelta(NAME, delta["text"])]
-    return ()
-
-
 def _result(state: ClaudeState, message: dict[str, Any]) -> Iterator[Output]:
     failed = bool(message.get("is_error"))
     yield from _retried(state, ok=not failed)
     for denial in message.get("permission_denials") or ():
-        yield from _denied(state, denial)
-    said, answer = state.text or "", _answer(message)
-    error = None
+        id, tool = str(denial.get("tool_use_id")), str(denial.get("tool_name"))
+        if id in state.denied:
+            continue  # a later turn of the same process reports it again
+        state.denied.add(id)
+        title = tool_action(id, tool, denial.get("tool_input"), state.cwd).title
+        hint = None if state.asks else f"allow it: allowed_tools=[{tool!r}], or answer claude's questions with approve"
+        detail = {"tool": tool, "input": denial.get("tool_input"), "tool_use_id": id}
+        yield state.notes.warning(cut(f"{tool} was not allowed: {title}"), message=hint, detail=detail)
+    text, answer, error = state.text or "", str(message.get("result") or ""), None
+    if not answer and message.get("structured_output") is not None:
+        # With `--json-schema`, what was asked for may stand beside an empty text.
+        answer = msgspec.json.encode(message["structured_output"]).decode()
     if failed:
-        error = _why(message, answer)
-        answer = "" if said == error else said
+        # Notes of claude to its makers stand among the reasons.
+        reasons = [str(why) for why in message.get("errors") or () if not str(why).startswith("[ede_diagnostic]")]
+        subtype = str(message.get("subtype"))
+        error = "\n".join(reasons) or answer or _WHY.get(subtype) or f"claude failed: {subtype.replace('_', ' ')}"
+        answer = "" if text == error else text
     elif not answer:
         error = "claude gave no answer: the model's reply was empty or cut off"
-    elif said and said != answer:
-        yield state.notes.note(cut(said), message=said)
-    state.text = answer  # if claude goes on by itself, this was said on the way too
+    elif text and text != answer:
+        yield state.notes.note(cut(text), message=text)
+    state.text = answer  # if claude goes on by itself, this was commentary too
     yield CompletedEvent(NAME, ok=error is None, answer=answer, error=error, usage=_usage(message))
     if state.asks:
         yield CloseInput()
 
 
-def _answer(message: dict[str, Any]) -> str:
-    """With `--json-schema`, what was asked for may stand beside an empty text."""
-    if not message.get("result") and message.get("structured_output") is not None:
-        return msgspec.json.encode(message["structured_output"]).decode()
-    return str(message.get("result") or "")
-
-
-def _why(message: dict[str, Any], answer: str) -> str:
-    # Notes of claude to its makers stand among the reasons.
-    told = [str(error) for error in message.get("errors") or () if not str(error).startswith("[ede_diagnostic]")]
-    subtype = str(message.get("subtype"))
-    return "\n".join(told) or answer or _WHY.get(subtype) or f"claude failed: {subtype.replace('_', ' ')}"
-
-
 def _usage(message: dict[str, Any]) -> dict[str, Any] | None:
-    """`usage` is that of the main conversation's last turn; `modelUsage` that of all models in this process."""
+    # `usage` is that of the main conversation's last turn; `modelUsage` that of all models in this process.
     used: dict[str, Any] = {}
     for model in (message.get("modelUsage") or {}).values():
         if isinstance(model, dict):
@@ -224,74 +233,49 @@ def _usage(message: dict[str, Any]) -> dict[str, Any] | None:
     return used or None
 
 
-def _denied(state: ClaudeState, denial: dict[str, Any]) -> Iterator[Output]:
-    id, tool = str(denial.get("tool_use_id")), str(denial.get("tool_name"))
-    if id in state.denied:
-        return  # a later turn of the same process tells it again
-    state.denied.add(id)
-    title = tool_action(id, tool, denial.get("tool_input"), state.cwd).title
-    hint = None if state.asks else f"allow it: allowed_tools=[{tool!r}], or answer claude's questions with approve"
-    detail = {"tool": tool, "input": denial.get("tool_input"), "tool_use_id": id}
-    yield state.notes.warning(cut(f"{tool} was not allowed: {title}"), message=hint, detail=detail)
-
-
-# --- what is said and done ---
+# --- texts and tools ---
 
 
 def _blocks(state: ClaudeState, role: str, message: dict[str, Any]) -> Iterator[Output]:
     if role == "assistant":
         yield from _retried(state, ok="error" not in message)
-    content = message["message"].get("content")
-    if not isinstance(content, list):
-        return
-    for block in content:
+    content, parent = message["message"].get("content"), message.get("parent_tool_use_id")
+    origin = {"parent_tool_use_id": parent} if parent else {}
+    for block in content if isinstance(content, list) else ():
         kind = str(block.get("type"))
         if kind.endswith("tool_result"):
             yield from _tool_ended(state, block)
-        elif role == "assistant":
-            yield from _said_or_begun(state, kind, block, message.get("parent_tool_use_id"))
+            continue
+        if role != "assistant":
+            continue
+        # What was the last text until now was commentary. A subagent's text never is the answer.
+        if not parent:
+            yield from _commentary(state, state.text, {})
+            state.text = str(block.get("text") or "") if kind == "text" else None
+        if kind == "thinking" or (kind == "text" and parent):
+            yield from _commentary(state, block.get(kind), origin)
+        elif kind.endswith("tool_use"):
+            id, name = str(block["id"]), str(block.get("name"))
+            shown = name.removeprefix("mcp__").replace("__", ".", 1) if name.startswith("mcp__") else name
+            action = tool_action(id, shown, block.get("input"), state.cwd, {"tool": name, **origin})
+            state.open[id] = action
+            if len(state.open) > MAX_OPEN:
+                del state.open[next(iter(state.open))]
+            yield ActionEvent(NAME, action, "started")
 
 
-def _said_or_begun(state: ClaudeState, kind: str, block: dict[str, Any], parent: str | None) -> Iterator[Output]:
-    origin = {"parent_tool_use_id": parent} if parent else {}
-    if kind == "text":
-        if parent:  # a subagent's words are not the answer
-            yield from _said(state, block.get("text"), origin)
-        else:
-            yield from _said(state, state.text, {})
-            state.text = str(block.get("text") or "")
-        return
-    if not parent:
-        yield from _said(state, state.text, {})
-        state.text = None
-    if kind == "thinking":
-        yield from _said(state, block.get("thinking"), origin)
-    elif kind.endswith("tool_use"):
-        yield _tool_begun(state, block, origin)
-
-
-def _said(state: ClaudeState, text: str | None, origin: Mapping[str, Any]) -> Iterator[Output]:
+def _commentary(state: ClaudeState, text: str | None, origin: Mapping[str, Any]) -> Iterator[Output]:
     if text:
         yield state.notes.note(cut(text), message=text, detail=origin)
-
-
-def _tool_begun(state: ClaudeState, block: dict[str, Any], origin: Mapping[str, Any]) -> ActionEvent:
-    id, name = str(block["id"]), str(block.get("name"))
-    shown = name
-    if name.startswith("mcp__"):
-        shown = name.removeprefix("mcp__").replace("__", ".", 1)
-    action = tool_action(id, shown, block.get("input"), state.cwd, {"tool": name, **origin})
-    state.open[id] = action
-    if len(state.open) > MAX_OPEN:
-        del state.open[next(iter(state.open))]
-    return ActionEvent(NAME, action, "started")
 
 
 def _tool_ended(state: ClaudeState, block: dict[str, Any]) -> Iterator[Output]:
     action = state.open.pop(str(block.get("tool_use_id")), None)
     if action is None:
         return
-    output, failed = _flat(block.get("content")), bool(block.get("is_error"))
+    content, failed = block.get("content"), bool(block.get("is_error"))
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    output = content if isinstance(content, str) else "\n".join(str(p["text"]) for p in parts if p.get("text"))
     detail = {**action.detail, "output": short_output(output)} if output else action.detail
     code = _EXIT_CODE.match(output) if failed and action.kind == "command" else None
     if code is not None:
@@ -299,11 +283,61 @@ def _tool_ended(state: ClaudeState, block: dict[str, Any]) -> Iterator[Output]:
     yield ActionEvent(NAME, msgspec.structs.replace(action, detail=detail), "completed", ok=not failed)
 
 
-def _flat(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and block.get("text"))
+# --- the control protocol ---
+#
+# How claude gets its prompt, and how it asks questions if there is someone to answer. Both sides write one JSON object
+# per line. Its questions are `control_request`s with an id; each must be answered, or claude waits forever.
+
+
+def prompt(request: RunRequest) -> bytes:
+    """The prompt as text, or as a message when questions are to be answered after it."""
+    if not asks(request):
+        return plain_prompt(request)
+    hello = {"type": "control_request", "request_id": "initialize", "request": {"subtype": "initialize", "hooks": None}}
+    return _line(hello) + _line({"type": "user", "message": {"role": "user", "content": request.prompt}})
+
+
+def asks(request: RunRequest) -> bool:
+    """Whether claude's questions will be answered."""
+    return request.options.approve is not None
+
+
+def _question(message: dict[str, Any]) -> Output:
+    """The question of a `control_request`: whether claude may use a tool. Any other is refused."""
+    id, request = str(message["request_id"]), message.get("request") or {}
+    if request.get("subtype") == "can_use_tool":
+        given = request.get("input")
+        return ApprovalAsk(
+            id=id, tool=str(request["tool_name"]), input=given if isinstance(given, dict) else {}, detail=request
+        )
+    refusal = f"{request.get('subtype')} is not supported"
+    return Reply(
+        _line({"type": "control_response", "response": {"subtype": "error", "request_id": id, "error": refusal}})
+    )
+
+
+def answer(ask: ApprovalAsk, choice: ApprovalAnswer) -> bytes:
+    """What is written for a decision."""
+    decision: dict[str, Any]
+    if choice.allow:
+        decision = {"behavior": "allow", "updatedInput": ask.input if choice.input is None else dict(choice.input)}
+    else:
+        decision = {"behavior": "deny", "message": choice.message or f"The user does not allow {ask.tool} here."}
+    response = {"subtype": "success", "request_id": ask.id, "response": decision}
+    return _line({"type": "control_response", "response": response})
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
+
+
+def find_login(environ: Mapping[str, str]) -> LoginStatus:
+    variables = (
+        *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+        *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
+    )
+    folder = settings_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")
+    return look_for_login(environ, variables=variables, files=(folder / ".credentials.json",))
 
 
 ENGINE: Final[Engine[ClaudeState]] = Engine(
@@ -316,12 +350,17 @@ ENGINE: Final[Engine[ClaudeState]] = Engine(
     finish=finish,
     resume=ResumeLine(NAME, "claude --resume {}", "claude (?:--resume|-r)"),
     first_signal="interrupt",
-    # It keeps the conversation on disk after its last word; on a busy machine that takes a moment.
+    # It stores the conversation on disk after its last line; on a busy machine that takes a moment.
     timeouts=Timeouts(linger=10, grace=5),
-    prompt=claude_control.prompt,
-    keeps_input_open=claude_control.asks,
-    answer=claude_control.answer,
+    prompt=prompt,
+    keeps_input_open=asks,
+    answer=answer,
     own_flags=_OURS,
+    takes_mcp_servers=True,
+    orders=(".claude", ".mcp.json"),
+    login=find_login,
+    log_in="claude, and in it /login",
+    tested="2.1.197",
 )
 
 
@@ -350,9 +389,9 @@ class ClaudeRunner(Runner):
     ) -> None:
         words = texts("extra_args", extra_args)
         if allowed_tools:
-            words += ["--allowedTools", ",".join(texts("allowed_tools", allowed_tools))]
+            words += ["--allowedTools", option_value("allowed_tools", ",".join(texts("allowed_tools", allowed_tools)))]
         if permission_mode is not None:
-            words += ["--permission-mode", permission_mode]
+            words += ["--permission-mode", option_value("permission_mode", permission_mode)]
         if stream:
             words.append("--include-partial-messages")
         super().__init__(ENGINE, claude_cmd, words, **choices)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
-from treadle.runners.action_titles import command_title, cut, files_title, short_output
-from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Waits, find_flag
-from treadle.runners.json_line import read_object
-from treadle.runners.notes import Notes, end_by_code
-from treadle.runners.resume import ResumeLine
+import msgspec
+
+from treadle.runners.engine import Ending, Engine, Output, ResumeLine, RunChoices, RunRequest, Waits, find_flag
+from treadle.runners.engine_reports import (
+    Notes,
+    command_title,
+    cut,
+    end_by_code,
+    files_title,
+    read_object,
+    short_output,
+)
+from treadle.runners.logins import LoginStatus, look_for_login, read_start, settings_folder
 from treadle.runners.run_events import (
     Action,
     ActionEvent,
@@ -51,6 +60,8 @@ _EXEC_ONLY: Final = frozenset(
         "--cyber-access-program",
     }
 )
+MCP_TIMEOUT_S: Final = 3600
+"""For a call of a tool that is given to it: who gives it has limits of his own."""
 
 
 def find_exec_only_flag(args: Sequence[str]) -> str | None:
@@ -60,12 +71,12 @@ def find_exec_only_flag(args: Sequence[str]) -> str | None:
 
 @dataclass(slots=True)
 class CodexState:
-    """What is remembered during a run."""
+    """The state of a run."""
 
     engine: str
     label: str
     cwd: str
-    used_before: Mapping[str, int] | None  # by the session until this run; None when nobody knows
+    used_before: Mapping[str, int] | None  # by the session until this run; None when that is unknown
     notes: Notes
     started: bool = False
     turns: int = 0
@@ -73,12 +84,12 @@ class CodexState:
     final: str | None = None
     plain: str | None = None
     used: dict[str, int] = field(default_factory=dict)
-    error: str | None = None  # told by codex, and not yet by us: the failure of the turn repeats it
+    error: str | None = None  # reported by codex, and not yet by us: the failure of the turn repeats it
     reconnecting: bool = False
 
     @property
     def answer(self) -> str:
-        """What counts: the message that says it is final, else the last one that says nothing about itself."""
+        """The answer: the message that is marked as final, else the last one without a mark."""
         return self.final if self.final is not None else self.plain or ""
 
 
@@ -88,6 +99,12 @@ def arguments(request: RunRequest) -> list[str]:
         words += ["--model", request.options.model]
     if request.options.effort is not None:
         words += ["-c", f"model_reasoning_effort={request.options.effort}"]
+    for server in request.options.mcp_servers:
+        settings = {"command": server.command[0], "args": list(server.command[1:]), "tool_timeout_sec": MCP_TIMEOUT_S}
+        # Headless it asks nobody, and would refuse them.
+        approvals = {f"tools.{tool}.approval_mode": "approve" for tool in server.tools}
+        for key, value in {**settings, **approvals}.items():
+            words += ["-c", f"mcp_servers.{server.name}.{key}={msgspec.json.encode(value).decode()}"]
     words += ["exec", "--json", "--skip-git-repo-check", "--color=never"]
     if request.resume is not None:
         words += ["resume", request.resume.value]
@@ -121,7 +138,7 @@ def finish(state: CodexState, ending: Ending, completed: CompletedEvent | None) 
 
 
 def carry(state: CodexState) -> Mapping[str, Any] | None:
-    """codex counts for the whole session; the next run must know where it begins."""
+    """The usage so far: codex counts for the whole session, and the next run must know where it begins."""
     return {"usage": state.used} if state.used else None
 
 
@@ -131,9 +148,20 @@ def _translate(state: CodexState, kind: object, message: dict[str, Any]) -> Iter
             state.started = True
             return [StartedEvent(state.engine, ResumeToken(state.engine, message["thread_id"]))]
         case "turn.started":
-            return [_turn_started(state)]
+            state.turns += 1
+            state.in_turn = True
+            state.final = state.plain = None
+            turn = Action(f"turn_{state.turns}", "turn", f"turn {state.turns}")
+            return [ActionEvent(state.engine, turn, "started")]
         case "turn.completed":
-            return [_turn_completed(state, message.get("usage"))]
+            state.in_turn = False
+            usage: dict[str, Any] | None = None
+            if isinstance(counts := message.get("usage"), dict):
+                state.used = {name: counts[name] for name in USAGE if isinstance(counts.get(name), int)}
+                usage = {**state.used, "scope": "session"}
+                if state.used_before is not None:
+                    usage = {name: max(0, count - state.used_before.get(name, 0)) for name, count in state.used.items()}
+            return [CompletedEvent(state.engine, ok=True, answer=state.answer, usage=usage)]
         case "turn.failed":
             return [CompletedEvent(state.engine, ok=False, answer=state.answer, error=_failure(message))]
         case "error":
@@ -149,34 +177,12 @@ def _failure(message: dict[str, Any]) -> str:
     return str(error.get("message") if isinstance(error, dict) else error or "the turn failed")
 
 
-def _turn_started(state: CodexState) -> ActionEvent:
-    state.turns += 1
-    state.in_turn = True
-    state.final = state.plain = None
-    return ActionEvent(state.engine, Action(f"turn_{state.turns}", "turn", f"turn {state.turns}"), "started")
-
-
-def _turn_completed(state: CodexState, usage: object) -> CompletedEvent:
-    state.in_turn = False
-    return CompletedEvent(state.engine, ok=True, answer=state.answer, usage=_usage(state, usage))
-
-
-def _usage(state: CodexState, usage: object) -> dict[str, Any] | None:
-    if not isinstance(usage, dict):
-        return None
-    state.used = {name: usage[name] for name in USAGE if isinstance(usage.get(name), int)}
-    if state.used_before is None:
-        return {**state.used, "scope": "session"}
-    return {name: max(0, number - state.used_before.get(name, 0)) for name, number in state.used.items()}
-
-
 def _error(state: CodexState, text: str) -> Iterable[Output]:
     if goes_on := _GOES_ON.match(text):
-        first = not state.reconnecting
+        phase: Phase = "updated" if state.reconnecting else "started"
         state.reconnecting = True
-        action = Action(f"{state.engine}.reconnect", "note", text)
-        told = ActionEvent(state.engine, action, "started" if first else "updated")
-        return [told, Waits()] if goes_on[1] else [told]  # that wait may be long, and nothing is said meanwhile
+        note = ActionEvent(state.engine, Action(f"{state.engine}.reconnect", "note", text), phase)
+        return [note, Waits()] if goes_on[1] else [note]  # that wait may be long, and nothing is printed meanwhile
     if state.in_turn:
         state.error = text
         return ()
@@ -188,13 +194,27 @@ def _error(state: CodexState, text: str) -> Iterable[Output]:
 
 def _item(state: CodexState, phase: Phase, item: dict[str, Any]) -> Iterator[Output]:
     match item.get("type"):
-        case "agent_message":
-            if phase == "completed":
-                yield from _message(state, item)
+        case "agent_message" if phase == "completed":
+            text = str(item.get("text") or "")
+            if item.get("phase") == "commentary":
+                yield state.notes.note(cut(text), message=text)
+            elif item.get("phase") == "final_answer":
+                state.final = text
+            else:
+                state.plain = text
         case "command_execution":
-            yield _command(state, phase, item)
+            command, code = str(item.get("command") or ""), item.get("exit_code")
+            detail: dict[str, Any] = {"command": command, "status": item.get("status")}
+            if code is not None:
+                detail["exit_code"] = code
+            if item.get("aggregated_output"):
+                detail["output"] = short_output(str(item["aggregated_output"]))
+            ok = item.get("status") == "completed" and code in (0, None)
+            yield _action(state, phase, item, "command", command_title(command, state.cwd), detail, ok=ok)
         case "file_change":
-            yield _file_change(state, phase, item)
+            changes = [change for change in item.get("changes") or () if isinstance(change, dict)]
+            title = files_title([(change.get("kind"), change.get("path")) for change in changes], state.cwd)
+            yield _action(state, phase, item, "file_change", title, {"changes": changes, "status": item.get("status")})
         case "mcp_tool_call":
             title = f"{item.get('server')}.{item.get('tool')}"
             detail = {name: item.get(name) for name in ("server", "tool", "arguments", "error") if item.get(name)}
@@ -202,46 +222,14 @@ def _item(state: CodexState, phase: Phase, item: dict[str, Any]) -> Iterator[Out
         case "web_search":
             yield _action(state, phase, item, "web_search", str(item.get("query") or "web search"), {}, ok=True)
         case "todo_list":
-            yield _action(state, phase, item, "note", _todo_title(item), {"items": item.get("items")}, ok=True)
-        case "reasoning":
-            if item.get("text"):
-                yield _action(state, phase, item, "note", cut(str(item["text"])), {}, ok=True, message=item["text"])
+            todos = [todo for todo in item.get("items") or () if isinstance(todo, dict)]
+            left = [str(todo.get("text")) for todo in todos if not todo.get("completed")]
+            title = f"todo {len(todos) - len(left)}/{len(todos)}" + (f": {left[0]}" if left else "")
+            yield _action(state, phase, item, "note", title, {"items": item.get("items")}, ok=True)
+        case "reasoning" if item.get("text"):
+            yield _action(state, phase, item, "note", cut(str(item["text"])), {}, ok=True, message=item["text"])
         case "error":
             yield state.notes.warning(str(item.get("message") or "codex reported an error"))
-
-
-def _message(state: CodexState, item: dict[str, Any]) -> Iterator[Output]:
-    text = str(item.get("text") or "")
-    if item.get("phase") == "commentary":
-        yield state.notes.note(cut(text), message=text)
-    elif item.get("phase") == "final_answer":
-        state.final = text
-    else:
-        state.plain = text
-
-
-def _command(state: CodexState, phase: Phase, item: dict[str, Any]) -> ActionEvent:
-    command, code = str(item.get("command") or ""), item.get("exit_code")
-    detail: dict[str, Any] = {"command": command, "status": item.get("status")}
-    if code is not None:
-        detail["exit_code"] = code
-    if item.get("aggregated_output"):
-        detail["output"] = short_output(str(item["aggregated_output"]))
-    ok = item.get("status") == "completed" and code in (0, None)
-    return _action(state, phase, item, "command", command_title(command, state.cwd), detail, ok=ok)
-
-
-def _file_change(state: CodexState, phase: Phase, item: dict[str, Any]) -> ActionEvent:
-    changes = [change for change in item.get("changes") or () if isinstance(change, dict)]
-    title = files_title([(change.get("kind"), change.get("path")) for change in changes], state.cwd)
-    return _action(state, phase, item, "file_change", title, {"changes": changes, "status": item.get("status")})
-
-
-def _todo_title(item: dict[str, Any]) -> str:
-    todos = [todo for todo in item.get("items") or () if isinstance(todo, dict)]
-    left = [str(todo.get("text")) for todo in todos if not todo.get("completed")]
-    title = f"todo {len(todos) - len(left)}/{len(todos)}"
-    return f"{title}: {left[0]}" if left else title
 
 
 def _action(
@@ -262,6 +250,27 @@ def _action(
     return ActionEvent(state.engine, Action(str(item.get("id")), kind, title, detail), phase, ok=ok, message=message)
 
 
+# --- the login ---
+
+
+def find_login(environ: Mapping[str, str]) -> LoginStatus:
+    home = settings_folder(environ, "CODEX_HOME", ".codex")
+    # A provider of the user's own has its own key, or needs none.
+    try:
+        settings: dict[str, Any] = tomllib.loads(read_start(home / "config.toml"))
+    except (OSError, tomllib.TOMLDecodeError):
+        settings = {}
+    name = settings.get("model_provider")
+    if not isinstance(name, str) or name == "openai":
+        return look_for_login(environ, variables=("CODEX_API_KEY", "OPENAI_API_KEY"), files=(home / "auth.json",))
+    providers = settings.get("model_providers")
+    provider = providers.get(name) if isinstance(providers, dict) else None
+    key = provider.get("env_key") if isinstance(provider, dict) else None
+    if isinstance(key, str) and not environ.get(key):
+        return LoginStatus(False, f"{key} of the provider {name} is not set")
+    return LoginStatus(True, f"the provider {name}")
+
+
 ENGINE: Final[Engine[CodexState]] = Engine(
     name=NAME,
     program="codex",
@@ -272,7 +281,12 @@ ENGINE: Final[Engine[CodexState]] = Engine(
     finish=finish,
     resume=ResumeLine(NAME, "codex resume {}", "codex resume"),
     own_flags=_EXEC_ONLY,
+    takes_mcp_servers=True,
     carry=carry,
+    orders=(".codex", ".agents"),
+    login=find_login,
+    log_in="codex login",
+    tested="0.163.0",
 )
 
 

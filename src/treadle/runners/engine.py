@@ -1,31 +1,39 @@
 """`Engine`: the extension point for agent programs. Data and pure functions; `Runner` has the lifecycle of all of them.
 
 A run of an engine is a process that gets a prompt on its standard input and prints a JSON object per line. An engine
-says how it is called, what its lines mean and how to stop it. What it must remember during a run is in a state of its
-own, made by `start`; nothing here waits, reads a clock or touches a file.
+says how it is called, what its lines mean and how to stop it. What it needs to know during a run is in a state of its
+own, made by `start`. Nothing here waits or reads a clock; only `Engine.login` may read files.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
+from treadle.arguments import option_value, path, seconds, text, texts, variables, words
+from treadle.errors import ArgumentValueError
 from treadle.protocol.exec import SignalName
-from treadle.runners.resume import ResumeLine
+from treadle.runners.logins import LoginStatus, unknown_login
 from treadle.runners.run_events import CompletedEvent, Event, ResumeToken
 
+logger: Final = logging.getLogger(__name__)
+
 S = TypeVar("S")
+
+_MCP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long a run may take, in seconds. None: as the engine's default says, or the runner's.
+    """How long a run may take, in seconds. None: as the engine's default says, or the runner's. `math.inf`: no limit.
 
     Args:
         total: From its start to its end.
-        idle: Without a line from the engine, unless it has said that it waits.
+        idle: Without a line from the engine, unless it reported that it waits.
         linger: From the engine's last word to the end of its process.
         grace: From the first signal to KILL, when it is cancelled.
     """
@@ -35,8 +43,13 @@ class Timeouts:
     linger: float | None = None
     grace: float | None = None
 
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if (value := getattr(self, each.name)) is not None:
+                object.__setattr__(self, each.name, seconds(each.name, value))
+
     def over(self, base: Timeouts) -> Timeouts:
-        """These where they are given, else those of `base`."""
+        """These limits where they are given, else those of `base`."""
         return Timeouts(
             total=base.total if self.total is None else self.total,
             idle=base.idle if self.idle is None else self.idle,
@@ -64,7 +77,7 @@ class ApprovalAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswer:
-    """What is answered to an `ApprovalAsk`.
+    """The answer to an `ApprovalAsk`.
 
     Args:
         allow: Whether it may.
@@ -81,6 +94,30 @@ Approve: TypeAlias = Callable[[ApprovalAsk], Awaitable[ApprovalAnswer | bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class McpCommand:
+    """An MCP server that an engine is to start and use in a run, besides those of its own settings.
+
+    Args:
+        name: What it is called: letters, digits and `_`.
+        command: The program and its arguments.
+        tools: The names of its tools, which the engine may use without asking.
+    """
+
+    name: str
+    command: Sequence[str]
+    tools: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        # Engines get them on their command line, where a comma separates tools.
+        for word in (text("name", self.name), *texts("tools", self.tools)):
+            if not _MCP_NAME.fullmatch(word):
+                problem = f"{word!r} is no name of an MCP server or of a tool: use letters, digits, `_` and `-`"
+                raise ArgumentValueError("name" if word == self.name else "tools", problem)
+        if not words("command", self.command):
+            raise ArgumentValueError("command", "the command is empty: name the program of the server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """What can differ from run to run. What is not given is as the runner was made.
 
@@ -91,6 +128,7 @@ class RunOptions:
         env: Environment variables on top of the inherited ones.
         timeouts: How long it may take.
         approve: Asked before a tool is used, by engines that can ask; without it the engine decides by its own rules.
+        mcp_servers: MCP servers for this run, for engines that can be given some.
     """
 
     model: str | None = None
@@ -99,9 +137,20 @@ class RunOptions:
     env: Mapping[str, str] | None = None
     timeouts: Timeouts | None = None
     approve: Approve | None = None
+    mcp_servers: Sequence[McpCommand] = ()
+
+    def __post_init__(self) -> None:
+        # Engines get them on their command line.
+        for name in ("model", "effort"):
+            if getattr(self, name) is not None:
+                option_value(name, getattr(self, name))
+        if self.cwd is not None:
+            path("cwd", self.cwd)
+        if self.env is not None:
+            variables("env", self.env)
 
     def over(self, base: RunOptions) -> RunOptions:
-        """These where they are given, else those of `base`; environments are laid over each other."""
+        """These options where they are given, else those of `base`; environments are laid over each other."""
         return RunOptions(
             model=base.model if self.model is None else self.model,
             effort=base.effort if self.effort is None else self.effort,
@@ -109,11 +158,12 @@ class RunOptions:
             env={**(base.env or {}), **(self.env or {})},
             timeouts=(self.timeouts or Timeouts()).over(base.timeouts or Timeouts()),
             approve=base.approve if self.approve is None else self.approve,
+            mcp_servers=(*base.mcp_servers, *self.mcp_servers),
         )
 
 
 class RunChoices(TypedDict, total=False):
-    """The same as keyword arguments, as every runner takes them."""
+    """`RunOptions` as keyword arguments, as every runner takes them."""
 
     model: str | None
     effort: str | None
@@ -121,6 +171,7 @@ class RunChoices(TypedDict, total=False):
     env: Mapping[str, str] | None
     timeouts: Timeouts | None
     approve: Approve | None
+    mcp_servers: Sequence[McpCommand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +214,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class CloseInput:
-    """The engine has been told all: its standard input can be closed."""
+    """The engine has got everything: its standard input can be closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,21 +240,79 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The engine has said that it waits for something, such as its turn at a provider: up to its next line, silence is
-    what it has announced."""
+    """The engine waits for something, such as its turn at a provider: its silence up to its next line is no failure."""
 
 
 Output: TypeAlias = Event | ApprovalAsk | Withdrawn | Reply | CloseInput | GiveUp | Waits
 
 
+UUID: Final = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeLine:
+    """How sessions of one engine are written for people, and found again in what they send back.
+
+    The line is what a person would type to continue in the engine's own program, so that the chat text is all the
+    memory a bot needs. It stands alone on its line; the last one counts.
+
+    Args:
+        engine: Whose it is.
+        written: The line, with `{}` for the id, such as `codex resume {}`.
+        read: The words before the id, as a regular expression that also knows other ways to write them.
+        shape: What an id looks like, as a regular expression. Nothing that begins with `-` is ever one.
+    """
+
+    engine: str
+    written: str
+    read: str
+    shape: str = UUID
+    _line: re.Pattern[str] = field(init=False, repr=False)
+    _value: re.Pattern[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        line = rf"^[ \t]*`?(?:{self.read})[ \t]+(?P<quote>[\"']?)(?P<value>{self.shape})(?P=quote)`?[ \t]*\r?$"
+        object.__setattr__(self, "_line", re.compile(line, re.IGNORECASE | re.MULTILINE))
+        object.__setattr__(self, "_value", re.compile(self.shape))
+
+    def fits(self, value: str) -> bool:
+        """Whether a text has the shape of an id."""
+        return not value.startswith("-") and self._value.fullmatch(value) is not None
+
+    def format(self, token: ResumeToken) -> str:
+        """The line, in backticks. Raises `ArgumentValueError` for a token of another engine."""
+        if token.engine != self.engine:
+            problem = f"this is a session of {token.engine}, not of {self.engine}: {token.value}"
+            raise ArgumentValueError("token", problem)
+        return f"`{self.written.format(token.value)}`"
+
+    def extract(self, text: str | None) -> ResumeToken | None:
+        """The session of the last such line in a text."""
+        lines = self.find(text or "")
+        return lines[-1][2] if lines else None
+
+    def find(self, text: str) -> list[tuple[int, int, ResumeToken]]:
+        """All such lines: where each begins, where it ends (without its line end), and the session that it names."""
+        return [
+            (match.start(), match.end(), ResumeToken(self.engine, match["value"]))
+            for match in self._line.finditer(text)
+            if self.fits(match["value"])
+        ]
+
+
 def plain_prompt(request: RunRequest) -> bytes:
     """The prompt itself, as most engines read it."""
-    return request.prompt.encode("utf-8", "replace")
+    return request.prompt.encode()
 
 
 def input_ends(request: RunRequest) -> bool:
     """The prompt is all that is written."""
     return False
+
+
+def nothing_set(request: RunRequest, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The engine needs no variables for a run."""
+    return {}
 
 
 def find_flag(words: Sequence[str], flags: frozenset[str]) -> str | None:
@@ -212,7 +321,7 @@ def find_flag(words: Sequence[str], flags: frozenset[str]) -> str | None:
 
 
 def nothing_carried(state: object) -> None:
-    """Nothing is remembered from run to run."""
+    """The engine carries nothing from run to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +334,10 @@ class Engine(Generic[S]):
         install: What a person types to get it.
         arguments: The command line after the program.
         start: The state of a new run.
-        translate: A line, without its end, to what it means: events, questions, or nothing. A `CompletedEvent` is kept
+        translate: A line, without its end, to what it means: events, questions, or nothing. A `CompletedEvent` is held
             until the process has ended; the last one counts.
-        finish: The end of the process to the last events: what is still to be said, and exactly one `CompletedEvent`.
-            It gets the `CompletedEvent` that `translate` gave last, if it gave one.
+        finish: The end of the process to the last events: what is still to report, and exactly one `CompletedEvent`. It
+            gets the `CompletedEvent` that `translate` gave last, if it gave one.
         resume: How its sessions are written for people.
         first_signal: What ends it in order.
         timeouts: What is usual for it.
@@ -238,8 +347,15 @@ class Engine(Generic[S]):
         own_flags: Options that are the runner's, and that the user cannot add.
         carry: What the session's next run gets as `RunRequest.carried`; plain JSON values.
         env: Variables that it needs, under those of the user.
+        run_env: Variables of one run, over those of the user; it gets the environment without them.
+        takes_mcp_servers: Whether `arguments` or `run_env` tells it of `RunOptions.mcp_servers`.
         drop_env: Variables that it must not inherit.
         version_args: How it is asked for its version.
+        orders: Names at the top of a project from which it takes orders without asking (hooks, settings, plug-ins,
+            servers of tools): commands of Treadle's own agent that may write the project cannot change them.
+        login: Whether it has a login in an environment; see `look_for_login`. It may read files and sends nothing.
+        log_in: What a person types to log in.
+        tested: The version that it was tried with; older ones may print lines that are not understood.
     """
 
     name: str
@@ -258,5 +374,25 @@ class Engine(Generic[S]):
     own_flags: frozenset[str] = frozenset()
     carry: Callable[[S], Mapping[str, Any] | None] = nothing_carried
     env: Mapping[str, str] = field(default_factory=dict)
+    run_env: Callable[[RunRequest, Mapping[str, str]], Mapping[str, str]] = nothing_set
+    takes_mcp_servers: bool = False
     drop_env: Sequence[str] = ()
     version_args: Sequence[str] = ("--version",)
+    orders: Sequence[str] = ()
+    login: Callable[[Mapping[str, str]], LoginStatus] = unknown_login
+    log_in: str | None = None
+    tested: str | None = None
+
+
+def login_status(engine: Engine[Any], environ: Mapping[str, str]) -> LoginStatus:
+    """The login of an engine; one whose code fails, which may be another package's, is unknown.
+
+    Args:
+        engine: The engine.
+        environ: The environment that it would run in.
+    """
+    try:
+        return engine.login(environ)
+    except Exception:
+        logger.exception("the login of %s could not be looked for", engine.name)
+        return LoginStatus(None)

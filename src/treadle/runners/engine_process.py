@@ -2,6 +2,13 @@
 
 It owns the process and its descendants, its standard input, the deadlines and how to stop it. An `OutputReader`
 interprets what it prints. Nothing here knows one engine from another.
+
+    start ─▶ read ──────────────▶ exited ─▶ clean up ─▶ last events
+               │ deadline, cancel, GiveUp       ▲
+               └─▶ first signal ── grace ─▶ kill┘
+
+Clean-up comes before the last events: whoever reads the `CompletedEvent` may use the session and the folder at once,
+so nothing of the process may be left by then. It also runs when the reader stops in the middle.
 """
 
 from __future__ import annotations
@@ -12,14 +19,18 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncGenerator, Coroutine
+import weakref
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.errors import ExecError
 from treadle.execution.bounded_reads import read_in_thread
-from treadle.execution.local import LocalBackend, LocalProcess
-from treadle.execution.process_values import Evicted, ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent
+from treadle.execution.local_backend import LocalBackend
+from treadle.execution.local_process import LocalProcess
+from treadle.execution.process_values import Evicted, ExecParams, Exited, Failed, Output, OutputStream
+from treadle.execution.supervisor import Supervisor
+from treadle.own_python import pin_imports
 from treadle.runners.engine import (
     ApprovalAnswer,
     ApprovalAsk,
@@ -35,16 +46,15 @@ from treadle.runners.engine import (
 )
 from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import Event
-from treadle.runners.session_lock import SessionRecord, process_start_time
-from treadle.runners.shared_supervisor import shared_supervisor
+from treadle.runners.session_lock import SessionState, process_start_time
 
 logger: Final = logging.getLogger(__name__)
 
 Overdue: TypeAlias = tuple[Literal["idle", "total"], str]
-"""A limit of a run, and what is said when it is over that."""
+"""A limit of a run, and the error of a run that is over it."""
 
 STDERR_TAIL: Final = 16 << 10
-"""How much of what the engine said beside its lines is kept, for those who ask."""
+"""How much of the engine's standard error is stored, for those who ask."""
 DEFAULTS: Final = Timeouts(total=4 * 3600, idle=1800, linger=2, grace=3)
 CANCELLED: Final = "cancelled"
 # How long what a program that died had started may take to be gone.
@@ -53,6 +63,35 @@ LEFTOVER_S: Final = 10.0
 CALLBACK_S: Final = 5.0
 MAX_ASKS: Final = 64
 """Questions that wait for their answers at once; more are refused."""
+
+
+_keepers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Supervisor, AsyncGenerator[Supervisor, None]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+async def shared_supervisor() -> Supervisor:
+    """The helper process of the running loop, started when it is first asked for: one per run would cost more than the
+    rest of the run.
+
+    It ends with its loop: when a loop ends, it closes the async generators that were started on it (`asyncio.run` and
+    everything like it does that), and closing ours ends the helper.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in _keepers:
+        supervisor = Supervisor()
+        keeper = _closing(supervisor)
+        _keepers[loop] = (supervisor, keeper)
+        await keeper.__anext__()
+    return _keepers[loop][0]
+
+
+async def _closing(supervisor: Supervisor) -> AsyncGenerator[Supervisor, None]:
+    try:
+        yield supervisor
+    finally:
+        _keepers.pop(asyncio.get_running_loop(), None)
+        await supervisor.close()
 
 
 class EngineProcess:
@@ -91,11 +130,11 @@ class EngineProcess:
         return await self._stream.__anext__()
 
     async def aclose(self) -> None:
-        """Stop it, and wait until it and all that it started are gone."""
+        """Stop the engine, and wait until it and all that it started are gone."""
         await self._stream.aclose()
 
     def cancel(self) -> None:
-        """Ask it to stop. The events go on until it has."""
+        """Ask the engine to stop. The events go on until it has."""
         if self._stopped is None and not self._reading.said_all:
             self._stopped = CANCELLED
             if self._wait is not None and not self._wait.expired():
@@ -108,7 +147,7 @@ class EngineProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process, once there is one."""
+        """The id of the engine's process, once there is one."""
         return None if self._process is None else self._process.pid or None
 
     # --- the run ---
@@ -137,17 +176,19 @@ class EngineProcess:
             if problem is None:
                 self.ending = ending
             last = self._reading.end(ending)
-            self._keep_record()
+            self._store_record(self._reading.carry())
         for event in last if problem is None else [self._reading.failed(problem)]:
             yield event
 
     async def _problem(self) -> str | None:
-        """Why it cannot even be started."""
+        """Why the engine cannot even be started."""
         token, name = self._request.resume, self._engine.name
         if token is not None and not self._engine.resume.fits(token.value):
             return f"{token.value!r} is no session of {name}: pass the full id, as in {self._engine.resume.written}"
         if self._request.options.approve is not None and self._engine.answer is None:
             return f"{name} cannot ask for approval when it runs headless: leave `approve` out"
+        if self._request.options.mcp_servers and not self._engine.takes_mcp_servers:
+            return f"{name} cannot be given MCP servers: leave `mcp_servers` out"
         try:
             is_there = await read_in_thread(lambda: os.path.isdir(self._request.cwd))
         except TimeoutError:
@@ -155,29 +196,28 @@ class EngineProcess:
         if not is_there:
             return f"{name} cannot work in {self._request.cwd}: there is no such folder"
         if token is not None:
-            return await self._wait_for_leftover(SessionRecord.load(token))
-        return None
-
-    async def _wait_for_leftover(self, record: SessionRecord) -> str | None:
-        deadline = time.monotonic() + LEFTOVER_S
-        while record.still_runs:
-            if time.monotonic() > deadline:
-                return (
-                    f"the session is in use by process {record.pid}, which a program that died has left behind: "
-                    f"end it with `kill {record.pid}`"
-                )
-            await asyncio.sleep(0.05)
+            # A program that died may have left the engine behind, which is on its way to its end.
+            record, deadline = SessionState.load(token), time.monotonic() + LEFTOVER_S
+            while record.still_runs:
+                if time.monotonic() > deadline:
+                    return (
+                        f"the session is in use by process {record.pid}, which a program that died has left behind: "
+                        f"end it with `kill {record.pid}`"
+                    )
+                await asyncio.sleep(0.05)
         return None
 
     async def _start(self, backend: LocalBackend) -> str | None:
+        pin_imports()  # the engine may write where this process looks for modules
         engine, options = self._engine, self._request.options
         inherited = {name: value for name, value in os.environ.items() if name not in engine.drop_env}
+        # Some engines believe the variable and not the system; the inherited one is where this program was started.
+        env = {**engine.env, **inherited, "PWD": self._request.cwd, **(options.env or {})}
         params = ExecParams(
             process_id="engine",
             argv=[*self._command, *engine.arguments(self._request)],
             cwd=self._request.cwd,
-            # Some engines believe the variable and not the system; ours says where this program was started.
-            env={**engine.env, **inherited, "PWD": self._request.cwd, **(options.env or {})},
+            env={**env, **engine.run_env(self._request, env)},
             pipe_stdin=True,
         )
         try:
@@ -186,14 +226,14 @@ class EngineProcess:
             return self._why_not_started(error)
         self._spawn(self._feed(process, engine.prompt(self._request)))
         if self._request.resume is not None:
-            self._record_process()
+            self._store_record(pid=self.pid or 0)
         return None
 
     def _why_not_started(self, error: ExecError) -> str:
         program = self._command[0]
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         if error.errno == errno.EACCES and "/" not in program:
-            # Also what is said when a folder of the PATH cannot be looked into.
+            # Also the error when a folder of the PATH cannot be read.
             path = (self._request.options.env or {}).get("PATH", os.environ.get("PATH"))
             missing = shutil.which(program, os.F_OK, path) is None
         if missing:
@@ -209,7 +249,7 @@ class EngineProcess:
         clock = asyncio.get_running_loop().time
         started = heard = clock()
         kill_at: float | None = None
-        # When nobody reads any more, the process runs free: it is not held up on its way to its end.
+        # When this reader has gone, the process runs free: nothing holds it up on its way to its end.
         async with aclosing(self._process.events()) as stream:
             while True:
                 if self._stopped is not None and kill_at is None:
@@ -221,7 +261,7 @@ class EngineProcess:
                         event = await stream.__anext__()
                 except TimeoutError:
                     if kill_at is not None or (self._stopped is None and overdue is None):
-                        return  # it was asked to end and did not, or it has said all and lingers
+                        return  # it was asked to end and did not, or it has reported its end and lingers
                     if self._stopped is None and overdue is not None:
                         self._limit, self._stopped = overdue
                     continue
@@ -231,19 +271,15 @@ class EngineProcess:
                     for out in self._take(event):
                         yield out
                     heard = clock()  # after the reader is done: its time is not the engine's silence
-                elif not self._goes_on(event):
+                elif isinstance(event, Evicted):
+                    logger.error("%s: output was lost", self._engine.name)
+                else:
+                    if isinstance(event, Exited):
+                        # Output from before its end is numbered before this; who else holds its output is not awaited.
+                        self._exit_code = event.exit_code
+                    elif isinstance(event, Failed):
+                        self._stopped = self._stopped or f"{self._engine.name} was lost: {event.message}"
                     return
-
-    def _goes_on(self, event: ProcessEvent) -> bool:
-        if isinstance(event, Exited):
-            # What it wrote before its end is numbered before this. Who else holds its output is not waited for.
-            self._exit_code = event.exit_code
-        elif isinstance(event, Failed):
-            self._stopped = self._stopped or f"{self._engine.name} was lost: {event.message}"
-        elif isinstance(event, Evicted):
-            logger.error("%s: output was lost", self._engine.name)
-            return True
-        return False
 
     def _next_limit(self, started: float, heard: float, kill_at: float | None) -> tuple[float | None, Overdue | None]:
         """When to stop waiting, and why the run has then failed; without a reason it has not."""
@@ -270,7 +306,8 @@ class EngineProcess:
             if isinstance(out, ApprovalAsk):
                 self._ask(out)
             elif isinstance(out, Withdrawn):
-                self._withdraw(out.id)
+                if out.id in self._asks:
+                    self._asks[out.id].cancel()
             elif isinstance(out, Reply):
                 self._spawn(self._write(out.data))
             elif isinstance(out, CloseInput):
@@ -281,18 +318,18 @@ class EngineProcess:
             elif not isinstance(out, Waits):  # of that, `self._reading` knows
                 events.append(out)
         if self._reading.session is not None and not had_session:
-            self._record_process()
+            self._store_record(pid=self.pid or 0)
         return events
 
     # --- standard input ---
 
     async def _feed(self, process: LocalProcess, data: bytes) -> None:
-        """Beside the reading: a child may write more than a pipe holds before it reads."""
+        """Write the prompt, beside the reading: a child may write more than a pipe holds before it reads."""
         try:
             await process.write(data)
             if not self._engine.keeps_input_open(self._request):
                 await process.close_stdin()
-        except ExecError:  # it ended without reading everything: its end is told by its exit
+        except ExecError:  # it ended without reading everything: its exit says so
             logger.debug("%s did not read all of its input", self._engine.name)
 
     def _ask(self, ask: ApprovalAsk) -> None:
@@ -305,17 +342,12 @@ class EngineProcess:
             self._asks[ask.id] = task = self._spawn(self._decide(ask))
             task.add_done_callback(lambda _: self._asks.pop(ask.id, None))
 
-    def _withdraw(self, id: str) -> None:
-        task = self._asks.get(id)
-        if task is not None:
-            task.cancel()
-
     async def _decide(self, ask: ApprovalAsk) -> None:
         """The caller's answer. What fails is a no."""
         try:
             approve = self._request.options.approve
-            said = False if approve is None else await approve(ask)
-            answer = said if isinstance(said, ApprovalAnswer) else ApprovalAnswer(allow=said is True)
+            choice = False if approve is None else await approve(ask)
+            answer = choice if isinstance(choice, ApprovalAnswer) else ApprovalAnswer(allow=choice is True)
             data = self._written(ask, answer)
         except Exception:
             logger.exception("the approval callback failed: %s was refused the tool %s", self._engine.name, ask.tool)
@@ -346,8 +378,14 @@ class EngineProcess:
             task.cancel()
         process = self._process
         if process is not None and not process.exited and self._stopped is None:
-            # It lingers after its last word, or somebody stopped reading in the middle: it gets a signal and a moment.
-            await self._ask_to_end(process)
+            # It lingers after its end, or its reader stopped in the middle: it gets a signal and a moment.
+            await process.signal("terminate" if self._reading.said_all else self._engine.first_signal)
+            try:
+                async with asyncio.timeout(self._limits.grace):
+                    while not process.exited:
+                        await process.changed(process.log.last_seq)
+            except TimeoutError:
+                logger.debug("%s did not end in time and is killed", self._engine.name)
         # Its tools may be in sessions of their own, and outlive it.
         await backend.close(grace_s=0.0)
         # Last, and not for ever: a callback of the caller's may not want to end.
@@ -356,32 +394,19 @@ class EngineProcess:
             if unended:
                 logger.warning("an approval callback for %s did not end when it was cancelled", self._engine.name)
 
-    async def _ask_to_end(self, process: LocalProcess) -> None:
-        await process.signal("terminate" if self._reading.said_all else self._engine.first_signal)
-        try:
-            async with asyncio.timeout(self._limits.grace):
-                while not process.exited:
-                    await process.changed(process.log.last_seq)
-        except TimeoutError:
-            logger.debug("%s did not end in time and is killed", self._engine.name)
-
-    def _record_process(self) -> None:
-        token, process = self._reading.session or self._request.resume, self._process
-        if token is not None and process is not None and process.pid:
-            SessionRecord(process.pid, process_start_time(process.pid), self._carried_before()).keep(token)
-
-    def _carried_before(self) -> dict[str, Any] | None:
-        carried = self._request.carried
-        return None if carried is None else dict(carried)
-
-    def _keep_record(self) -> None:
+    def _store_record(self, carried: Mapping[str, Any] | None = None, pid: int = 0) -> None:
+        """Store which process works on the session, and what its next run gets; as before when there is nothing new."""
         token = self._reading.session or self._request.resume
         if token is not None:
-            SessionRecord(carried=self._reading.carry() or self._carried_before()).keep(token)
+            carried = carried or self._request.carried
+            record = SessionState(
+                pid, process_start_time(pid) if pid else 0, None if carried is None else dict(carried)
+            )
+            record.store(token)
 
 
 async def _finish(work: Any) -> None:
-    """To its end, also when the caller is cancelled meanwhile: what it cleans up must not stay."""
+    """Run to the end, also when the caller is cancelled meanwhile: what it cleans up must not stay."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle.errors import TreadleError
+from treadle.own_python import plug_ins
 from treadle.runners.engine import Engine
 from treadle.runners.native import TreadleRunner
 from treadle.runners.runner import Runner
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "treadle.engines"
 BUILT_IN: Final[Mapping[str, str]] = {
@@ -29,7 +32,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 class UnknownEngine(TreadleError):
-    """There is no such engine, or it cannot be loaded: `name` and `reason`."""
+    """An engine that does not exist, or cannot be loaded: `name` and `reason`."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(reason)
@@ -49,15 +52,22 @@ def find_engine(name: str) -> Engine[Any]:
         name: Such as `codex`.
     """
     if name in BUILT_IN:
-        engine: Engine[Any] = import_module(BUILT_IN[name]).ENGINE
-        return engine
+        built_in: Engine[Any] = import_module(BUILT_IN[name]).ENGINE
+        return built_in
     points = _offered().get(name, [])
     if not points:
         raise UnknownEngine(name, f"there is no engine {name!r}; there are {', '.join(engine_names())}")
     if len(points) > 1:
         packages = ", ".join(sorted(_package(point) for point in points))
         raise UnknownEngine(name, f"the engine {name!r} is offered by more than one package: {packages}")
-    return _load(name, points[0])
+    [point] = points
+    try:
+        engine = point.load()
+    except Exception as error:
+        raise UnknownEngine(name, f"the engine {name!r} of {_package(point)} cannot be loaded: {error!r}") from error
+    if not isinstance(engine, Engine) or engine.name != name:
+        raise UnknownEngine(name, f"{point.value} of {_package(point)} is not the Engine {name!r}")
+    return engine
 
 
 def make_runner(name: str, command: str | None = None, **choices: Any) -> Runner:
@@ -74,21 +84,7 @@ def make_runner(name: str, command: str | None = None, **choices: Any) -> Runner
 
 
 def _offered() -> dict[str, list[EntryPoint]]:
-    found: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
-        if _NAME.fullmatch(point.name):
-            found.setdefault(point.name, []).append(point)
-    return found
-
-
-def _load(name: str, point: EntryPoint) -> Engine[Any]:
-    try:
-        engine = point.load()
-    except Exception as error:
-        raise UnknownEngine(name, f"the engine {name!r} of {_package(point)} cannot be loaded: {error!r}") from error
-    if not isinstance(engine, Engine) or engine.name != name:
-        raise UnknownEngine(name, f"{point.value} of {_package(point)} is not the Engine {name!r}")
-    return engine
+    return {name: points for name, points in plug_ins(GROUP).items() if _NAME.fullmatch(name)}
 
 
 def _package(point: EntryPoint) -> str:

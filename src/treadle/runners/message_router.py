@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.runners.engine import Engine
-from treadle.runners.projects.branches import branch_problem
-from treadle.runners.resume import ResumeLine
+from treadle.runners.engine import Engine, ResumeLine
+from treadle.runners.projects import branch_problem
 from treadle.runners.run_events import ResumeToken
 
 # What is asked when a session is taken up without a word.
@@ -64,7 +63,7 @@ class EngineEntry:
 
     @classmethod
     def of(cls, engine: Engine[Any], *, missing: bool = False) -> EngineEntry:
-        """That of an engine.
+        """The entry of an engine.
 
         Args:
             engine: The engine.
@@ -103,10 +102,10 @@ class _Directives:
 
 
 class Router:
-    """Finds the way of a text. It knows names only: it starts nothing and looks at no file.
+    """Finds where a text goes. It knows names only: it starts nothing and looks at no file.
 
     Args:
-        engines: All engines, also those that are missing: somebody may ask for them.
+        engines: All engines, also those that are missing: a person may ask for them.
         default: The engine for texts that name none.
         projects: The aliases of the projects, each with its engine if it has one. An engine of the same name is meant
             before a project.
@@ -141,7 +140,9 @@ class Router:
         notice = None
         if resume is not None and directives.engine not in (None, resume.engine):
             notice = f"/{directives.engine} does not count here: the session belongs to {resume.engine}"
-        engine = self._usable(resume.engine if resume else self._chosen(directives))
+        usual = None if directives.project is None else self._projects[directives.project]
+        engine = resume.engine if resume else directives.engine or usual or self._default
+        self._check_usable(engine)
         return Route(
             engine=engine,
             prompt=prompt,
@@ -162,20 +163,22 @@ class Router:
         found = sorted(lines, key=lambda line: line[0])
         if not found:
             return None, text
-        kept, at = [], 0
+        pieces, at = [], 0
         for start, end, _ in found:
-            kept.append(text[at:start])
+            pieces.append(text[at:start])
             at = max(at, end + 1)  # with its line end
-        rest = "".join([*kept, text[at:]])
+        rest = "".join([*pieces, text[at:]])
         last = max(found, key=lambda line: line[0])  # of two engines that write it alike, the first
-        return last[2], _without_blank_ends(rest)
+        blank = rest.find("\n", len(rest.rstrip()))
+        return last[2], rest[_blank_lines(rest) : len(rest) if blank < 0 else blank]
 
     # --- directives ---
 
     def _directives(self, text: str) -> tuple[_Directives, str]:
         found = _Directives()
         at = end = 0
-        line_end = _first_line_end(text)
+        line_end = text.find("\n", _blank_lines(text))  # of the first line that is not blank
+        line_end = len(text) if line_end < 0 else line_end
         while word := _WORD.search(text, at, line_end):
             if not self._take(found, word[0]):
                 end = word.start()
@@ -188,7 +191,7 @@ class Router:
         return found, rest[_blank_lines(rest) :] if end == at else rest
 
     def _take(self, found: _Directives, word: str) -> bool:
-        """Whether a word says where to go."""
+        """Take a word that names an engine, a project or a branch; whether it does."""
         if word.startswith("@") and len(word) > 1:
             problem = branch_problem(word[1:])
             if problem is not None:
@@ -208,13 +211,7 @@ class Router:
 
     # --- engines ---
 
-    def _chosen(self, directives: _Directives) -> str:
-        if directives.engine is not None:
-            return directives.engine
-        usual = None if directives.project is None else self._projects[directives.project]
-        return usual or self._default
-
-    def _usable(self, name: str) -> str:
+    def _check_usable(self, name: str) -> None:
         usable = [entry.name for entry in self._engines.values() if entry.status == "ok"]
         others = f"; or begin with {' or '.join(f'/{other}' for other in usable)}" if usable else ""
         entry = self._engines.get(name)
@@ -224,24 +221,12 @@ class Router:
             )
         if entry.status != "ok":
             raise RouteError(f"{name} is not installed: {entry.advice or 'install it'}{others}", "unavailable", name)
-        return name
 
 
 def _blank_lines(text: str) -> int:
     """The end of the blank lines at its beginning."""
     blank = len(text) - len(text.lstrip())
     return text.rfind("\n", 0, blank) + 1
-
-
-def _without_blank_ends(text: str) -> str:
-    end = text.find("\n", len(text.rstrip()))
-    return text[_blank_lines(text) : len(text) if end < 0 else end]
-
-
-def _first_line_end(text: str) -> int:
-    """The end of the first line that is not blank."""
-    end = text.find("\n", _blank_lines(text))
-    return len(text) if end < 0 else end
 
 
 def _put(found: _Directives, what: Literal["engine", "project", "branch"], value: str) -> None:

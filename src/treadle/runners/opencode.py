@@ -10,18 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
-from treadle.runners.action_titles import cut, short_output, tool_action
-from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunChoices, RunRequest, Timeouts
-from treadle.runners.json_line import read_object
-from treadle.runners.notes import Notes, end_by_code
-from treadle.runners.resume import ResumeLine
+import msgspec
+
+from treadle.errors import ArgumentValueError
+from treadle.runners.engine import Ending, Engine, GiveUp, Output, ResumeLine, RunChoices, RunRequest, Timeouts
+from treadle.runners.engine_reports import Notes, add_usage, cut, end_by_code, read_object, short_output, tool_action
+from treadle.runners.logins import PROVIDER_KEYS, LoginStatus, look_for_login, settings_folder
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.run_usage import add_usage
 from treadle.runners.runner import Runner
 
 NAME: Final = "opencode"
 MAX_CIRCLES: Final = 5
 """Steps without a proper end, one after the other, until it is taken for what it is: opencode would go on for ever."""
+MCP_TIMEOUT_MS: Final = 3_600_000
+_CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
 _OWN: Final = frozenset(
     {"--format", "--session", "-s", "--continue", "-c", "--fork", "--attach", "--interactive", "-i"}
 )
@@ -29,7 +31,7 @@ _OWN: Final = frozenset(
 
 @dataclass(slots=True)
 class OpenCodeState:
-    """What is remembered during a run."""
+    """The state of a run."""
 
     cwd: str
     notes: Notes
@@ -42,7 +44,7 @@ class OpenCodeState:
 
     @property
     def answer(self) -> str:
-        """What counts, if nothing follows."""
+        """The answer, if nothing follows."""
         return "\n\n".join(self.texts)
 
 
@@ -55,6 +57,20 @@ def arguments(request: RunRequest) -> list[str]:
     if request.options.effort is not None:
         words += ["--variant", request.options.effort]
     return words
+
+
+def run_env(request: RunRequest, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """MCP servers, which it is told of by its settings alone: these go over those of files, and keep the user's own."""
+    if not request.options.mcp_servers:
+        return {}
+    given = read_object((environ.get(_CONTENT) or "{}").encode())
+    if given is None:
+        raise ArgumentValueError("env", f"{_CONTENT} is no object of JSON: correct it, or leave it out")
+    servers = {
+        server.name: {"type": "local", "command": list(server.command), "enabled": True, "timeout": MCP_TIMEOUT_MS}
+        for server in request.options.mcp_servers
+    }
+    return {_CONTENT: msgspec.json.encode({**given, "mcp": {**_table(given.get("mcp")), **servers}}).decode()}
 
 
 def new_state(request: RunRequest) -> OpenCodeState:
@@ -82,7 +98,10 @@ def _translate(state: OpenCodeState, message: dict[str, Any]) -> Iterable[Output
     part = _table(message.get("part"))
     match message.get("type"):
         case "step_start":
-            return [*_commentary(state), _step_started(state)]
+            state.steps += 1
+            state.used_tool = False
+            step = Action(f"turn_{state.steps}", "turn", f"step {state.steps}")
+            return [*_commentary(state), ActionEvent(NAME, step, "started")]
         case "text":
             if part.get("text"):
                 state.texts.append(str(part["text"]))
@@ -95,39 +114,46 @@ def _translate(state: OpenCodeState, message: dict[str, Any]) -> Iterable[Output
         case "step_finish":
             return _step_finished(state, part)
         case "error":
-            return [_completed(state, error=_failure(message.get("error")))]
+            error = _table(message.get("error"))
+            reason = _table(error.get("data")).get("message") or error.get("message") or error.get("name")
+            return [_completed(state, error=str(reason or "opencode reported an error"))]
     return ()
 
 
 def _commentary(state: OpenCodeState) -> list[ActionEvent]:
-    """What was said and turned out not to be the answer."""
+    """Notes of the texts that turned out not to be the answer."""
     texts, state.texts = state.texts, []
     return [state.notes.note(cut(text), message=text) for text in texts]
 
 
-def _step_started(state: OpenCodeState) -> ActionEvent:
-    state.steps += 1
-    state.used_tool = False
-    return ActionEvent(NAME, Action(f"turn_{state.steps}", "turn", f"step {state.steps}"), "started")
-
-
 def _tool(state: OpenCodeState, part: Mapping[str, Any]) -> ActionEvent:
-    told = _table(part.get("state"))
-    status, code = told.get("status"), _table(told.get("metadata")).get("exit")
+    tool = _table(part.get("state"))
+    status, code = tool.get("status"), _table(tool.get("metadata")).get("exit")
     detail: dict[str, Any] = {"status": status}
     if code is not None:
         detail["exit_code"] = code
-    if told.get("output"):
-        detail["output"] = short_output(str(told["output"]))
-    action = tool_action(str(part.get("callID")), str(part.get("tool")), told.get("input"), state.cwd, detail)
+    if tool.get("output"):
+        detail["output"] = short_output(str(tool["output"]))
+    action = tool_action(str(part.get("callID")), str(part.get("tool")), tool.get("input"), state.cwd, detail)
     if status not in ("completed", "error"):
         return ActionEvent(NAME, action, "started")
     ok = status == "completed" and code in (0, None)
-    return ActionEvent(NAME, action, "completed", ok=ok, message=str(told["error"]) if told.get("error") else None)
+    return ActionEvent(NAME, action, "completed", ok=ok, message=str(tool["error"]) if tool.get("error") else None)
 
 
 def _step_finished(state: OpenCodeState, part: Mapping[str, Any]) -> Iterable[Output]:
-    _count(state.used, part)
+    tokens = _table(part.get("tokens"))
+    if tokens:
+        cache = _table(tokens.get("cache"))
+        add_usage(
+            state.used,
+            fresh=tokens.get("input"),
+            cached=cache.get("read"),
+            cache_write=cache.get("write"),
+            output=tokens.get("output"),
+            reasoning=tokens.get("reasoning", 0),
+            cost=part.get("cost"),
+        )
     reason = part.get("reason")
     if reason == "unknown" and not state.used_tool:
         state.circles += 1
@@ -150,29 +176,15 @@ def _completed(state: OpenCodeState, error: str | None = None) -> CompletedEvent
     return CompletedEvent(NAME, ok=error is None, answer=state.answer, error=error, usage=dict(state.used) or None)
 
 
-def _failure(error: object) -> str:
-    told = _table(error)
-    said = _table(told.get("data")).get("message") or told.get("message") or told.get("name")
-    return str(said or "opencode reported an error")
-
-
-def _count(used: dict[str, Any], part: Mapping[str, Any]) -> None:
-    tokens = _table(part.get("tokens"))
-    cache = _table(tokens.get("cache"))
-    if tokens:
-        add_usage(
-            used,
-            fresh=tokens.get("input"),
-            cached=cache.get("read"),
-            cache_write=cache.get("write"),
-            output=tokens.get("output"),
-            reasoning=tokens.get("reasoning", 0),
-            cost=part.get("cost"),
-        )
-
-
 def _table(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def find_login(environ: Mapping[str, str]) -> LoginStatus:
+    data = settings_folder(environ, "XDG_DATA_HOME", ".local/share")
+    config = settings_folder(environ, "XDG_CONFIG_HOME", ".config")
+    settings = environ.get("OPENCODE_CONFIG") or config / "opencode" / "opencode.json"
+    return look_for_login(environ, variables=PROVIDER_KEYS, files=(data / "opencode" / "auth.json", settings))
 
 
 ENGINE: Final[Engine[OpenCodeState]] = Engine(
@@ -186,10 +198,16 @@ ENGINE: Final[Engine[OpenCodeState]] = Engine(
     resume=ResumeLine(
         NAME, "opencode --session {}", r"opencode(?:[ \t]+run)?[ \t]+(?:--session|-s)", r"ses_[A-Za-z0-9]+"
     ),
-    # When its provider fails it tries again for ever, and says nothing. But it is as silent while a tool or a subagent
-    # runs, so it gets time.
+    # When its provider fails it tries again for ever, and prints nothing. But it is as silent while a tool or a
+    # subagent runs, so it gets time.
     timeouts=Timeouts(idle=600, linger=10),
     own_flags=_OWN,
+    run_env=run_env,
+    takes_mcp_servers=True,
+    orders=(".opencode", "opencode.json", "opencode.jsonc"),
+    login=find_login,
+    log_in="opencode auth login",
+    tested="1.18.33",
 )
 
 

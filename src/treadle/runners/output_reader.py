@@ -1,7 +1,7 @@
 """`OutputReader`: turns the output of one process into events. Pure: bytes in, events out.
 
-It guarantees the event model whatever the engine prints: at most one `StartedEvent`, a session that does not change,
-and exactly one `CompletedEvent`, at the end.
+It guarantees the event model whatever the engine prints: at most one `StartedEvent`, a session that has the shape of
+one and does not change, and exactly one `CompletedEvent`, at the end, which is `ok` only with an answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import structs
 
 from treadle.runners.engine import Ending, Engine, GiveUp, Output, RunRequest, Waits
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
-from treadle.transport.lines import LineFramer
+from treadle.transport.stdio import LineFramer
 
 logger: Final = logging.getLogger(__name__)
 
@@ -39,12 +39,12 @@ class OutputReader:
         self.lines: int = 0
         self.session: ResumeToken | None = None
         self.said_all: bool = False
-        """Whether the last that was heard is that the run has ended."""
+        """Whether the engine has reported the end of its run, and nothing after it."""
         self.waits: bool = False
-        """Whether the last that was heard is that the engine waits."""
+        """Whether the last line reported that the engine waits."""
 
     def receive(self, data: bytes) -> Iterator[Output]:
-        """What the bytes mean. Nothing more comes after a `GiveUp`."""
+        """The meaning of the bytes. Nothing more comes after a `GiveUp`."""
         for line in self._framer.receive(data):
             if self._problem is None:
                 yield from self._line(line)
@@ -58,7 +58,12 @@ class OutputReader:
         if rest and self._problem is None:
             events += [out for out in self._line(rest) if isinstance(out, StartedEvent | ActionEvent | TextDelta)]
         completed = self._completed
-        for event in self._last_words(ending):
+        try:
+            last: list[Event] = list(self._engine.finish(self._state, ending, completed))
+        except Exception as error:
+            logger.exception("%s: its end was not understood", self._engine.name)
+            last = [self._not_understood(error)]
+        for event in last:
             if isinstance(event, CompletedEvent):
                 completed = event
             else:
@@ -67,7 +72,7 @@ class OutputReader:
         return events
 
     def carry(self) -> dict[str, Any] | None:
-        """What the session's next run wants to know."""
+        """What the session's next run gets."""
         carried = self._engine.carry(self._state)
         return None if carried is None else dict(carried)
 
@@ -103,7 +108,12 @@ class OutputReader:
 
     def _started(self, event: StartedEvent) -> Iterator[Output]:
         known = self._known()
-        if known is not None and known.value != event.resume.value:
+        if not self._is_session(event.resume):
+            yield self._give_up(
+                f"{self._engine.name} named its session {str(event.resume.value)[:80]!r}, which is no id of it: "
+                f"{self._engine.resume.written}"
+            )
+        elif known is not None and known.value != event.resume.value:
             yield self._give_up(
                 f"{self._engine.name} answered for another session ({event.resume.value}) than it was asked for "
                 f"({known.value})"
@@ -111,6 +121,10 @@ class OutputReader:
         elif self.session is None:
             self.session = event.resume
             yield event
+
+    def _is_session(self, token: ResumeToken) -> bool:
+        """Whether it can go on a command line and into a resume line: what an engine prints is not to be trusted."""
+        return isinstance(token.value, str) and self._engine.resume.fits(token.value)
 
     def _give_up(self, reason: str) -> GiveUp:
         self._problem = reason
@@ -125,17 +139,13 @@ class OutputReader:
         action = Action(f"{name}.unread.{self._notes}", "warning", f"a line of {name} was not understood")
         return ActionEvent(name, action, "completed", ok=False, message=type(error).__name__, level="warning")
 
-    def _last_words(self, ending: Ending) -> list[Event]:
-        try:
-            return list(self._engine.finish(self._state, ending, self._completed))
-        except Exception as error:
-            logger.exception("%s: its end was not understood", self._engine.name)
-            return [self._not_understood(error)]
-
     def _verdict(self, completed: CompletedEvent | None, ending: Ending) -> CompletedEvent:
         if completed is None:
             completed = self.failed(f"{self._engine.name} ended without an answer.")
-        if completed.resume is None:
+        if completed.ok and not completed.answer.strip():
+            error = f"{self._engine.name} ended without an answer."
+            completed = structs.replace(completed, ok=False, error=error)
+        if completed.resume is None or not self._is_session(completed.resume):
             completed = structs.replace(completed, resume=self._known())
         done = completed.ok and self.said_all
         reason = self._problem or (None if done else ending.stopped)

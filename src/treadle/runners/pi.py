@@ -14,11 +14,19 @@ from typing import Any, Final, Unpack
 
 from msgspec import structs
 
-from treadle.runners.action_titles import cut, short_output, tool_action
-from treadle.runners.engine import Ending, Engine, Output, RunChoices, RunRequest, Timeouts
-from treadle.runners.json_line import read_object
-from treadle.runners.notes import Notes, end_by_code
-from treadle.runners.resume import UUID, ResumeLine
+from treadle.arguments import option_value, texts
+from treadle.runners.engine import UUID, Ending, Engine, Output, ResumeLine, RunChoices, RunRequest, Timeouts
+from treadle.runners.engine_reports import (
+    Notes,
+    add_usage,
+    cut,
+    end_by_code,
+    number,
+    read_object,
+    short_output,
+    tool_action,
+)
+from treadle.runners.logins import PROVIDER_KEYS, LoginStatus, look_for_login, settings_folder
 from treadle.runners.run_events import (
     Action,
     ActionEvent,
@@ -30,12 +38,11 @@ from treadle.runners.run_events import (
     StartedEvent,
     TextDelta,
 )
-from treadle.runners.run_usage import add_usage, number
 from treadle.runners.runner import Runner
 
 NAME: Final = "pi"
 MAX_RUNNING: Final = 256
-"""Tools that run at once; of more the first are forgotten, and their ends have no arguments."""
+"""Tools that run at once; of more the first are dropped, and their ends have no arguments."""
 _OWN: Final = frozenset(
     {"--mode", "--session", "--continue", "-c", "--resume", "-r", "--fork", "--export", "--list-models"}
 )
@@ -48,7 +55,7 @@ _TEXT: Final = re.compile(
 
 @dataclass(slots=True)
 class PiState:
-    """What is remembered during a run."""
+    """The state of a run."""
 
     cwd: str
     resume: ResumeToken | None
@@ -84,10 +91,12 @@ def translate(state: PiState, line: bytes) -> Iterable[Output]:
         return _decoded(state, line)
     match found[1]:
         case b"message_update":
-            return _text(line)
+            found = _TEXT.match(line)
+            piece = found and read_object(b"{%b}" % found[1])
+            return [TextDelta(NAME, piece["delta"])] if piece and piece["delta"] else ()
         case b"turn_start":
             return [_turn_started(state)]
-        case b"agent_end":  # with all messages of the run, which were all told before
+        case b"agent_end":  # with all messages of the run, which all came before
             return _verdict(state)
         case b"turn_end" | b"message_start" | b"agent_start":
             return ()
@@ -96,19 +105,16 @@ def translate(state: PiState, line: bytes) -> Iterable[Output]:
 
 def finish(state: PiState, ending: Ending, completed: CompletedEvent | None) -> Iterable[Event]:
     if completed is None and ending.stopped is None and ending.exit_code == 0:
-        return [_completed(state, error=_why_nothing(state, ending))]
+        if state.turns:
+            return [_completed(state, error="pi ended in the middle of its work.")]
+        why = "what it printed was not understood; its version may be too old or too new"
+        if state.started:
+            why = "the model was asked nothing"
+        elif state.resume is not None and ending.lines == 0:
+            why = "it goes on with a session only in the folder where the session began"
+        return [_completed(state, error=f"pi ended without an answer: {why}.")]
     answer, used = state.answer, dict(state.used) or None
     return end_by_code(NAME, NAME, ending, state.notes, answer=answer, completed=completed, ok=False, usage=used)
-
-
-def _why_nothing(state: PiState, ending: Ending) -> str:
-    if state.turns:
-        return "pi ended in the middle of its work."
-    if state.started:
-        return "pi ended without an answer: the model was asked nothing."
-    if state.resume is not None and ending.lines == 0:
-        return "pi ended without an answer: it goes on with a session only in the folder where the session began."
-    return "pi ended without an answer: what it printed was not understood; its version may be too old or too new."
 
 
 def _decoded(state: PiState, line: bytes) -> Iterable[Output]:
@@ -117,13 +123,20 @@ def _decoded(state: PiState, line: bytes) -> Iterable[Output]:
         return ()
     match message.get("type"):
         case "session":
-            return [_session(state, message)]
+            state.started = True
+            session = str(message["id"])
+            token = ResumeToken(NAME, session)
+            if state.resume is not None and state.resume.value.endswith(".jsonl"):
+                token = state.resume  # it was named by its file
+            return [StartedEvent(NAME, token, meta={"session": session, "cwd": message.get("cwd")})]
         case "message_end":
             return _message(state, message.get("message"))
         case "tool_execution_start" | "tool_execution_update" | "tool_execution_end" as kind:
             return _tool(state, kind, message)
         case "auto_retry_start":
-            return [_effort(state, "retry", _retry_title(message), "started")]
+            delay = number(message.get("delayMs")) / 1000
+            title = f"retry {message.get('attempt')}/{message.get('maxAttempts')} in {delay:g} s"
+            return [_effort(state, "retry", f"{title}: {message.get('errorMessage')}", "started")]
         case "auto_retry_end":
             title = "the retry worked" if message.get("success") else f"no more retries: {message.get('finalError')}"
             return [_effort(state, "retry", title, "completed", ok=message.get("success") is True)]
@@ -140,39 +153,33 @@ def _decoded(state: PiState, line: bytes) -> Iterable[Output]:
     return ()
 
 
-def _session(state: PiState, message: dict[str, Any]) -> StartedEvent:
-    state.started = True
-    session = str(message["id"])
-    token = ResumeToken(NAME, session)
-    if state.resume is not None and state.resume.value.endswith(".jsonl"):
-        token = state.resume  # it was named by its file
-    return StartedEvent(NAME, token, meta={"session": session, "cwd": message.get("cwd")})
-
-
 def _turn_started(state: PiState) -> ActionEvent:
     state.turns += 1
     return ActionEvent(NAME, Action(f"turn_{state.turns}", "turn", f"turn {state.turns}"), "started")
 
 
-# --- what the model says ---
-
-
-def _text(line: bytes) -> Iterable[TextDelta]:
-    found = _TEXT.match(line)
-    piece = found and read_object(b"{%b}" % found[1])
-    return (TextDelta(NAME, piece["delta"]),) if piece and piece["delta"] else ()
+# --- texts of the model ---
 
 
 def _message(state: PiState, message: object) -> Iterator[Output]:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return
     state.last = message
-    _count(state.used, _table(message.get("usage")))
-    said = [block for block in message.get("content") or () if isinstance(block, dict)]
-    for block in said:
+    usage = _table(message.get("usage"))
+    if usage:
+        add_usage(
+            state.used,
+            fresh=usage.get("input"),
+            cached=usage.get("cacheRead"),
+            cache_write=usage.get("cacheWrite"),
+            output=usage.get("output"),
+            cost=_table(usage.get("cost")).get("total"),
+        )
+    blocks = [block for block in message.get("content") or () if isinstance(block, dict)]
+    for block in blocks:
         if block.get("type") == "thinking" and block.get("thinking"):
             yield state.notes.note(cut(str(block["thinking"])), message=str(block["thinking"]))
-    text = "\n\n".join(str(block["text"]) for block in said if block.get("type") == "text" and block.get("text"))
+    text = "\n\n".join(str(block["text"]) for block in blocks if block.get("type") == "text" and block.get("text"))
     on_the_way = message.get("stopReason") == "toolUse"
     state.answer = "" if on_the_way else text
     if on_the_way and text:
@@ -199,23 +206,11 @@ def _completed(state: PiState, error: str | None = None) -> CompletedEvent:
     return CompletedEvent(NAME, ok=error is None, answer=state.answer, error=error, usage=dict(state.used) or None)
 
 
-def _count(used: dict[str, Any], usage: Mapping[str, Any]) -> None:
-    if usage:
-        add_usage(
-            used,
-            fresh=usage.get("input"),
-            cached=usage.get("cacheRead"),
-            cache_write=usage.get("cacheWrite"),
-            output=usage.get("output"),
-            cost=_table(usage.get("cost")).get("total"),
-        )
-
-
 def _table(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# --- what it does ---
+# --- tools, retries, compaction ---
 
 
 def _tool(state: PiState, kind: str, message: dict[str, Any]) -> Iterator[ActionEvent]:
@@ -227,7 +222,9 @@ def _tool(state: PiState, kind: str, message: dict[str, Any]) -> Iterator[Action
         yield ActionEvent(NAME, state.running[id], "started")
         return
     ended = kind == "tool_execution_end"
-    output = _output(message.get("result" if ended else "partialResult"))
+    content = _table(message.get("result" if ended else "partialResult")).get("content")
+    blocks = map(_table, content if isinstance(content, list) else ())
+    output = "\n".join(str(block["text"]) for block in blocks if block.get("text"))
     action = state.running.get(id) or tool_action(id, tool, message.get("args"), state.cwd)
     if output:
         action = structs.replace(action, detail={**action.detail, "output": short_output(output)})
@@ -238,20 +235,8 @@ def _tool(state: PiState, kind: str, message: dict[str, Any]) -> Iterator[Action
         yield ActionEvent(NAME, action, "updated")
 
 
-def _output(result: object) -> str:
-    content = _table(result).get("content")
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block["text"]) for block in map(_table, blocks) if block.get("text"))
-
-
-def _retry_title(message: dict[str, Any]) -> str:
-    title = f"retry {message.get('attempt')}/{message.get('maxAttempts')}"
-    delay = number(message.get("delayMs")) / 1000
-    return cut(f"{title} in {delay:g} s: {message.get('errorMessage')}")
-
-
 def _effort(state: PiState, name: str, title: str, phase: Phase, *, ok: bool | None = None) -> ActionEvent:
-    """One note from the first attempt to the last."""
+    """An event of the one note that spans all attempts."""
     id = state.under_way.get(name)
     if id is None:
         state.efforts[name] = number = state.efforts.get(name, 0) + 1
@@ -263,6 +248,11 @@ def _effort(state: PiState, name: str, title: str, phase: Phase, *, ok: bool | N
     trouble = not ok if name == "retry" else ok is False
     level: Level = "warning" if trouble else "info"
     return ActionEvent(NAME, Action(id, "note", cut(title)), phase, ok=ok, level=level)
+
+
+def find_login(environ: Mapping[str, str]) -> LoginStatus:
+    folder = settings_folder(environ, "PI_CODING_AGENT_DIR", ".pi/agent")
+    return look_for_login(environ, variables=PROVIDER_KEYS, files=(folder / "auth.json", folder / "models.json"))
 
 
 ENGINE: Final[Engine[PiState]] = Engine(
@@ -278,6 +268,10 @@ ENGINE: Final[Engine[PiState]] = Engine(
     # It may write its session anew after its last word.
     timeouts=Timeouts(linger=10),
     own_flags=_OWN,
+    orders=(".pi",),
+    login=find_login,
+    log_in="pi, and in it /login",
+    tested="0.73.1",
 )
 
 
@@ -301,6 +295,5 @@ class PiRunner(Runner):
         provider: str | None = None,
         **choices: Unpack[RunChoices],
     ) -> None:
-        super().__init__(
-            ENGINE, pi_cmd, extra_args if provider is None else ["--provider", provider, *extra_args], **choices
-        )
+        words = [] if provider is None else ["--provider", option_value("provider", provider)]
+        super().__init__(ENGINE, pi_cmd, [*words, *texts("extra_args", extra_args)], **choices)

@@ -1,7 +1,7 @@
 """`Progress`: the events of a run, folded into what is running and what is done. Pure; the clock is an argument.
 
-It owns what a person is shown while an engine works: a header and some plain lines, or a `Snapshot` for other
-renderers. What it keeps is bounded whatever the engine says: counts, running steps, and the last finished ones.
+It renders a run while an engine works: a header and some plain lines, or a `Snapshot` for other renderers. What it
+stores is bounded whatever the engine prints: counts, running steps, and the last finished ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from treadle.runners.run_events import (
 )
 
 KEEP_DONE: Final = 50
-# More than any engine runs at once; what goes beyond is forgotten, the oldest first.
+# More than any engine runs at once; what goes beyond is dropped, the oldest first.
 KEEP_RUNNING: Final = 200
 KEEP_TEXT: Final = 16_000
 MAX_TITLE: Final = 300
@@ -85,10 +85,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """All that is known of a run.
 
     Args:
-        engine: The engine that runs; empty until it has said something.
+        engine: The engine that runs; empty until its first event.
         resume: Its session.
         title: What the engine calls the run, such as the model.
-        began: When it began, by the clock of whoever made the `Progress`.
+        began: When it began, by the clock that the `Progress` was made with.
         steps: What runs and the last that was done, in the order in which they began.
         seen: How many there were in all.
         running: How many run.
@@ -148,7 +148,7 @@ class Progress:
 
     Args:
         began: When it began, by any clock that is then used for `header` too.
-        keep: How many of the steps that are done are remembered.
+        keep: How many of the finished steps are stored.
     """
 
     def __init__(self, began: float, *, keep: int = KEEP_DONE) -> None:
@@ -166,7 +166,7 @@ class Progress:
         """Take the next event.
 
         Args:
-            event: What the engine said.
+            event: The event.
         """
         self._engine = event.engine
         match event:
@@ -220,17 +220,29 @@ class Progress:
         old = self._running.get(key) or self._done.get(key)
         if old is None:
             self._seen += 1
-        step = _step(event, key, self._seen if old is None else old.number)
+        action = event.action
+        code = action.detail.get("exit_code")
+        step = Step(
+            id=key,
+            number=self._seen if old is None else old.number,
+            kind=action.kind,
+            title=one_line(action.title),
+            phase=event.phase,
+            ok=event.ok,
+            exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
+            message=None if event.message is None else cut(event.message, MAX_MESSAGE),
+            level=event.level,
+        )
         self._count(old, -1)
         self._count(step, 1)
         if step.phase == "completed":
             self._running.pop(key, None)
             self._done[key] = step
-            _forget(self._done, self._keep)
+            _drop_oldest(self._done, self._keep)
         else:
             self._done.pop(key, None)
             self._running[key] = step
-            _forget(self._running, KEEP_RUNNING)
+            _drop_oldest(self._running, KEEP_RUNNING)
 
     def _count(self, step: Step | None, by: int) -> None:
         if step is not None and step.phase == "completed":
@@ -257,23 +269,7 @@ class _Tail:
         return "".join(self._pieces)[-self._limit :]
 
 
-def _step(event: ActionEvent, key: str, number: int) -> Step:
-    action = event.action
-    code = action.detail.get("exit_code")
-    return Step(
-        id=key,
-        number=number,
-        kind=action.kind,
-        title=one_line(action.title),
-        phase=event.phase,
-        ok=event.ok,
-        exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
-        message=None if event.message is None else cut(event.message, MAX_MESSAGE),
-        level=event.level,
-    )
-
-
-def _forget(steps: dict[str, Step], keep: int) -> None:
+def _drop_oldest(steps: dict[str, Step], keep: int) -> None:
     if len(steps) > keep:
         del steps[next(iter(steps))]
 
@@ -291,7 +287,7 @@ def one_line(text: str) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """At most so many letters; the last one says that there were more."""
+    """At most so many letters; the last one shows that there were more."""
     if len(text) <= width:
         return text
     return text[: width - 1] + _CUT if width > 0 else ""

@@ -38,10 +38,10 @@ class StartedEvent(Struct, frozen=True, tag="started"):
     """The engine runs, and its session is known.
 
     Args:
-        engine: The engine that says it.
+        engine: The engine that reports it.
         resume: Its session.
         title: What a person may call the run, such as the model.
-        meta: What else the engine told at its start.
+        meta: What else the engine reported at its start.
     """
 
     type: ClassVar[Literal["started"]] = "started"
@@ -59,7 +59,7 @@ class Action(Struct, frozen=True):
         id: The same in all events about this action, and no other action's in this run.
         kind: What sort of thing it is.
         title: One line for people.
-        detail: What else the engine told about it, as it told it.
+        detail: What else the engine reported about it, as it came.
     """
 
     id: str
@@ -69,10 +69,10 @@ class Action(Struct, frozen=True):
 
 
 class ActionEvent(Struct, frozen=True, tag="action"):
-    """An action began, changed or ended. Some are told only when they have ended.
+    """An action began, changed or ended. Some are reported only when they have ended.
 
     Args:
-        engine: The engine that says it.
+        engine: The engine that reports it.
         action: What is done.
         phase: Where it stands.
         ok: Whether it went well, once that is known.
@@ -94,7 +94,7 @@ class TextDelta(Struct, frozen=True, tag="text"):
     """A piece of the answer while it is being written; only from engines that stream.
 
     Args:
-        engine: The engine that says it.
+        engine: The engine that reports it.
         text: The piece.
     """
 
@@ -115,8 +115,8 @@ class CompletedEvent(Struct, frozen=True, tag="completed"):
         error: Why it failed, for people.
         usage: What this run used: `input_tokens` (all, with those from the cache), `cached_input_tokens`,
             `cache_write_input_tokens`, `output_tokens` (all, with the thoughts), `reasoning_output_tokens`,
-            `cost_usd`, those of them that the engine tells. With `scope: "session"` it is what the whole session used
-            so far, because nobody knows what it had used before this run.
+            `cost_usd`, those of them that the engine reports. With `scope: "session"` it is what the whole session used
+            so far, because it is unknown what it had used before this run.
     """
 
     type: ClassVar[Literal["completed"]] = "completed"

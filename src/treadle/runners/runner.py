@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any, Final, Unpack
 
 from treadle.arguments import text as text_argument
-from treadle.arguments import texts, variables, wrong_type
+from treadle.arguments import texts, wrong_type
 from treadle.errors import ArgumentValueError
 from treadle.runners.engine import Ending, Engine, RunChoices, RunOptions, RunRequest, find_flag
 from treadle.runners.engine_process import CANCELLED, EngineProcess
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.session_lock import LockUnusable, SessionLock, SessionRecord, check_locks
+from treadle.runners.session_lock import LockUnusable, SessionLock, SessionState, check_locks
 
 # How often another program is asked whether it is done with the session: first, and at most.
 POLL_S: Final = 0.02
@@ -33,7 +33,7 @@ class Runner:
         command: The program, or a command line that the engine's own arguments are added to; the engine's own program
             without it.
         extra_args: Words to add to the engine's arguments.
-        **choices: What can differ from run to run (see `RunOptions`), for all that say nothing else.
+        **choices: What can differ from run to run (see `RunOptions`), for all runs that choose nothing else.
     """
 
     def __init__(
@@ -50,10 +50,9 @@ class Runner:
         self.extra_args: list[str] = texts("extra_args", extra_args)
         flag = find_flag(self.extra_args, engine.own_flags)
         if flag is not None:
-            raise ValueError(f"{flag} cannot be added to the arguments of {engine.name}: the runner decides that")
+            problem = f"{flag} cannot be added to the arguments of {engine.name}: the runner decides that"
+            raise ArgumentValueError("extra_args", problem)
         self.options: RunOptions = RunOptions(**choices)
-        if self.options.env is not None:
-            variables("env", self.options.env)
         self.run_impl: Callable[..., AsyncIterator[Event]] = self._run_process
 
     def __repr__(self) -> str:
@@ -104,7 +103,7 @@ class Runner:
     ) -> AsyncIterator[Event]:
         request = self._request(prompt, resume, options)
         if resume is not None:
-            request = replace(request, carried=SessionRecord.load(resume).carried)
+            request = replace(request, carried=SessionState.load(resume).carried)
         return EngineProcess(self.engine, self.command, request)
 
     def _request(self, prompt: str, resume: ResumeToken | None, options: RunOptions | None) -> RunRequest:
@@ -126,7 +125,7 @@ class Runner:
         """The session of the last such line in a text.
 
         Args:
-            text: What somebody has written.
+            text: A message of a person.
         """
         return self.engine.resume.extract(text)
 
@@ -134,12 +133,12 @@ class Runner:
 class Run:
     """One run: an async iterator over its events, the last of which is its `CompletedEvent`.
 
-    Whoever stops reading in the middle ends it: the engine is stopped and the session is free again. `aclose` does that
-    and waits for it.
+    A reader that stops in the middle ends the run: the engine is stopped and the session is free again. `aclose` does
+    that and waits for it.
     """
 
     def __init__(self, runner: Runner, prompt: str, resume: ResumeToken | None, options: RunOptions | None) -> None:
-        # Not a method of ours: a stream that refers to us would live until the garbage collector comes by.
+        # Not a method of this class: a stream that refers to it would live until the garbage collector comes by.
         self._control = _Control()
         self._stream = _events(runner, prompt, resume, options, self._control)
 
@@ -150,7 +149,7 @@ class Run:
         return await self._stream.__anext__()
 
     async def aclose(self) -> None:
-        """Stop it, and wait until it and all that it started are gone."""
+        """Stop the engine, and wait until it and all that it started are gone."""
         await self._stream.aclose()
 
     def cancel(self) -> None:
@@ -236,18 +235,20 @@ async def _events(
             yield event
     finally:
         try:
-            await _close(inner)
+            close = getattr(inner, "aclose", None)
+            if close is not None:
+                await close()
         finally:
             if lock is not None:
                 lock.release()
-    # The process is gone and the session is free before anybody hears of it.
+    # Last: whoever reads the end may use the session at once, so the process is gone and the lock released before.
     yield last or CompletedEvent(name, ok=False, answer="", resume=resume, error=f"{name} ended without an answer.")
 
 
 async def _acquire(lock: SessionLock, name: str, token: ResumeToken, control: _Control) -> AsyncGenerator[Event, None]:
-    """Nothing when the session is ours at last; a note when another program has it; the end when it cannot be had."""
+    """Acquire the lock: a note while another program has the session, a `CompletedEvent` when it cannot be had."""
     action = Action(f"{name}.session", "note", "waiting for another program that runs this session")
-    told = False
+    waited = False
     delay = POLL_S
     try:
         if control.cancelled:
@@ -255,8 +256,8 @@ async def _acquire(lock: SessionLock, name: str, token: ResumeToken, control: _C
         async with asyncio.timeout(None) as control.waiting:
             await lock.queue()
         while not lock.take():
-            if not told:
-                told = True
+            if not waited:
+                waited = True
                 yield ActionEvent(name, action, "started")
             async with asyncio.timeout(None) as control.waiting:
                 await asyncio.sleep(delay)
@@ -269,11 +270,5 @@ async def _acquire(lock: SessionLock, name: str, token: ResumeToken, control: _C
         return
     finally:
         control.waiting = None
-    if told:
+    if waited:
         yield ActionEvent(name, action, "completed", ok=True)
-
-
-async def _close(inner: AsyncIterator[Event] | None) -> None:
-    close = getattr(inner, "aclose", None)
-    if close is not None:
-        await close()

@@ -2,8 +2,8 @@
 
 Two concurrent runs of one session lose a turn (claude), loop (opencode) or fail (codex). Within a program, runs queue
 in order of arrival; between programs a file lock decides, which the kernel releases when its holder exits, however that
-happens. `SessionRecord` is kept beside it: the process that works on the session, and what the engine needs to know for
-the next run.
+happens. `SessionState` is stored beside it: the process that works on the session, and what the engine needs to know
+for the next run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import itertools
 import os
+import stat
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -20,16 +21,19 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.config.home_files import make_home
 from treadle.errors import TreadleError
 from treadle.home import home_place
 from treadle.runners.run_events import ResumeToken
 
-# Records that are kept: an old session's first run after that counts its usage from the beginning.
+RUNS: Final = "runs"
+_SESSIONS: Final = "sessions"
+# Records that are stored: an old session's first run after that counts its usage from the beginning.
 MAX_RECORDS: Final = 4096
 # How many records are written between two looks at how many there are.
 LOOK_EVERY: Final = 500
 
-_kept = itertools.count(1)
+_stored = itertools.count(1)
 
 _queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.WeakValueDictionary[str, asyncio.Lock]] = (
     weakref.WeakKeyDictionary()
@@ -40,6 +44,19 @@ class LockUnusable(TreadleError):
     """The lock's file cannot be made."""
 
 
+def make_runs_folder(home: str | os.PathLike[str], *below: str) -> Path:
+    """`runs` of a home, or a folder below it. Prompts and errors are in there: it is for its owner alone, whatever the
+    umask is and whichever program has made it."""
+    folder = Path(home)
+    make_home(folder)
+    for name in (RUNS, *below):
+        folder /= name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if stat.S_IMODE(folder.stat().st_mode) != 0o700:
+            folder.chmod(0o700)
+    return folder
+
+
 def check_locks() -> None:
     """Raises `LockUnusable` when sessions cannot be locked, before a run finds out in the middle."""
     place = home_place(os.environ)
@@ -47,7 +64,7 @@ def check_locks() -> None:
         return
     folder = _folder(place[0])
     try:
-        _make_folder(folder)
+        make_runs_folder(place[0], _SESSIONS)
     except OSError as error:
         raise _unusable(folder, error.strerror) from None
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -55,7 +72,7 @@ def check_locks() -> None:
 
 
 class SessionLock:
-    """The right to run a session: `queue`, then `take` until it says yes; `release` at the end."""
+    """The right to run a session: `queue`, then `take` until it is true; `release` at the end."""
 
     def __init__(self, token: ResumeToken) -> None:
         loop = asyncio.get_running_loop()
@@ -85,7 +102,11 @@ class SessionLock:
             except BlockingIOError:
                 os.close(fd)
                 return False
-            if _is_still(self._path, fd):
+            try:
+                same = os.path.samestat(os.stat(self._path), os.fstat(fd))
+            except FileNotFoundError:
+                same = False
+            if same:
                 self._fd = fd
             else:  # its last holder has removed it in between
                 os.close(fd)
@@ -102,8 +123,8 @@ class SessionLock:
             self._lock.release()
 
 
-class SessionRecord(msgspec.Struct):
-    """What is kept about a session between its runs, and while one runs.
+class SessionState(msgspec.Struct):
+    """What is stored about a session between its runs, and while one runs.
 
     Args:
         pid: The engine's process, while there is one.
@@ -116,7 +137,7 @@ class SessionRecord(msgspec.Struct):
     carried: dict[str, Any] | None = None
 
     @classmethod
-    def load(cls, token: ResumeToken) -> SessionRecord:
+    def load(cls, token: ResumeToken) -> SessionState:
         """The record of a session; an empty one when there is none that can be read."""
         path = _place(token, ".json")
         try:
@@ -129,8 +150,8 @@ class SessionRecord(msgspec.Struct):
         """Whether the process of a run that was never ended is still there: the program that had started it died."""
         return self.pid > 0 and process_start_time(self.pid) == self.born
 
-    def keep(self, token: ResumeToken) -> None:
-        """Write it; without content there is nothing to keep. A disk that is full costs the next run its usage, not
+    def store(self, token: ResumeToken) -> None:
+        """Write the record, or remove it when it is empty. A disk that is full costs the next run its usage, not
         this one its answer."""
         path = _place(token, ".json")
         if path is None:
@@ -139,14 +160,14 @@ class SessionRecord(msgspec.Struct):
             if self.pid == 0 and self.carried is None:
                 path.unlink(missing_ok=True)
                 return
-            _make_folder(path.parent)
-            # Not synced to the disk: after a power cut nothing of the run is left that it could tell about.
+            make_runs_folder(path.parents[2], _SESSIONS)
+            # Not synced to the disk: after a power cut nothing of the run is left that it could describe.
             fresh = path.with_suffix(f".{os.getpid()}.tmp")
             with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(self))
             fresh.replace(path)
-            if next(_kept) % LOOK_EVERY == 0:
-                forget_old_records()
+            if next(_stored) % LOOK_EVERY == 0:
+                remove_old_records()
         except OSError:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -162,7 +183,7 @@ def process_start_time(pid: int) -> int:
         return 0
 
 
-def forget_old_records(keep: int = MAX_RECORDS) -> None:
+def remove_old_records(keep: int = MAX_RECORDS) -> None:
     """Remove the oldest records when there are too many."""
     place = home_place(os.environ)
     if place is None:
@@ -179,7 +200,7 @@ def forget_old_records(keep: int = MAX_RECORDS) -> None:
 
 
 def _folder(home: str) -> Path:
-    return Path(home) / "runs" / "sessions"
+    return Path(home) / RUNS / _SESSIONS
 
 
 def _place(token: ResumeToken, suffix: str) -> Path | None:
@@ -188,15 +209,8 @@ def _place(token: ResumeToken, suffix: str) -> Path | None:
         return None
     # Ids are words, but a path can be one, and names of files have a limit.
     name = hashlib.sha256(str(token).encode("utf-8", "replace")).hexdigest()[:32]
-    return _folder(place[0]) / f"{_word(token.engine)}-{name}{suffix}"
-
-
-def _word(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "_" for letter in name)[:32]
-
-
-def _make_folder(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    engine = "".join(letter if letter.isalnum() else "_" for letter in token.engine)[:32]
+    return _folder(place[0]) / f"{engine}-{name}{suffix}"
 
 
 def _open(path: Path) -> int:
@@ -204,7 +218,7 @@ def _open(path: Path) -> int:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except FileNotFoundError:
-            _make_folder(path.parent)
+            make_runs_folder(path.parents[2], _SESSIONS)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise _unusable(path, error.strerror) from None
@@ -215,10 +229,3 @@ def _unusable(path: Path, why: str | None) -> LockUnusable:
         f"the session cannot be locked against other programs: {path}: {why}; "
         "set TREADLE_HOME to a folder that can be written"
     )
-
-
-def _is_still(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    except FileNotFoundError:
-        return False

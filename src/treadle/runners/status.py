@@ -11,40 +11,101 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from treadle._version import __version__
+from treadle.config.home_files import PRIVATE, replace_file
 from treadle.errors import ExecError
 from treadle.execution import Environment
-from treadle.runners.engine import Engine
+from treadle.home import home_place
+from treadle.runners.engine import Engine, login_status
 from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine
-from treadle.runners.last_errors import LastError, LastErrors
-from treadle.runners.logins import HOW_TO_LOG_IN, find_login
+from treadle.runners.session_lock import RUNS, make_runs_folder
 
-TESTED: Final[Mapping[str, str]] = {
-    "codex": "0.163.0",
-    "claude": "2.1.197",
-    "opencode": "1.18.33",
-    "pi": "0.73.1",
-}
-"""The versions that the runners were tried with; older ones may print what we do not know."""
 # Node.js on a busy machine: opencode takes a second when nothing else runs.
 VERSION_S: Final = 20.0
 _VERSION: Final = re.compile(r"\d+\.\d+(?:\.\d+)*(?:[-+][0-9A-Za-z.-]+)?")
+MAX_ERROR: Final = 2000
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+class LastError(msgspec.Struct, frozen=True):
+    """The failure of an engine's last run.
+
+    Args:
+        error: Why, for people.
+        at: When, in seconds since 1970.
+    """
+
+    error: str
+    at: float
+
+
+class LastErrors:
+    """Why the last run of each engine failed: a small file per engine in the home, deleted by a run that goes well.
+
+    It contains no secrets: the writer removes them first. Reading never fails; a home that cannot be written has none.
+
+    Args:
+        home: The home; else the usual one.
+    """
+
+    def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
+        place = home_place(os.environ) if home is None else (os.fspath(home), "")
+        self._folder = None if place is None else Path(place[0]) / RUNS / "last_errors"
+
+    def find(self, engine: str) -> LastError | None:
+        """The failure of an engine's last run, if it failed.
+
+        Args:
+            engine: Its name.
+        """
+        path = self._path(engine)
+        try:
+            return None if path is None else msgspec.json.decode(path.read_bytes(), type=LastError)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def keep(self, engine: str, error: LastError | None) -> bool:
+        """Store how an engine's last run ended. False when the disk does not take it: the run does not fail for it.
+
+        Args:
+            engine: Its name.
+            error: Why it failed; None when it did not.
+        """
+        path = self._path(engine)
+        if path is None:
+            return False
+        try:
+            if error is None:
+                path.unlink(missing_ok=True)
+            else:
+                make_runs_folder(path.parents[2], path.parent.name)
+                short = msgspec.structs.replace(error, error=error.error[:MAX_ERROR])
+                replace_file(path, msgspec.json.encode(short), PRIVATE)
+        except OSError:
+            return False
+        return True
+
+    def _path(self, engine: str) -> Path | None:
+        if self._folder is None or _NAME.fullmatch(engine) is None:
+            return None
+        return self._folder / f"{engine}.json"
 
 
 class EngineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """What is known about an engine here.
+    """The state of an engine on this machine.
 
     Args:
         name: The engine.
         path: Its program; None when it is not installed.
-        version: What the program says its version is.
+        version: The version that the program prints.
         tested: The version that the runner was tried with, if there is one.
         outdated: Whether the version is older than that.
-        login: Whether there is a login; None when nobody knows.
+        login: Whether there is a login; None when that is unknown.
         login_at: The file or variable that has the login, or what is missing.
         log_in: What a person types to log in.
         install: What a person types to get it.
@@ -73,7 +134,7 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fals
 async def engine_statuses(
     names: Iterable[str] | None = None, *, ask_version: bool = True, ask_in: Mapping[str, str] | None = None
 ) -> list[EngineStatus]:
-    """What is known about engines, all looked at side by side.
+    """The state of engines, all looked at side by side.
 
     Args:
         names: Which; all without it.
@@ -101,10 +162,20 @@ async def _look(machine: Environment | None, name: str, ask_in: Mapping[str, str
         engine = find_engine(name)
     except UnknownEngine as error:
         return EngineStatus(name=name, problem=str(error))
-    path = find_program(engine, os.environ)
-    login = find_login(name, os.environ)
-    version, problem = (None, None) if machine is None else await _version(machine, engine, path, ask_in)
-    tested = TESTED.get(name)
+    path, login = find_program(engine, os.environ), login_status(engine, os.environ)
+    version = problem = None
+    if machine is not None and path is not None:
+        command = " ".join([engine.program, *engine.version_args])
+        try:
+            if name == "treadle":
+                version = __version__
+            else:
+                done = await machine.run([path, *engine.version_args], env=ask_in, timeout=VERSION_S)
+                version = read_version(done.text)
+                problem = None if version else f"`{command}` told no version (exit {done.exit_code})"
+        except ExecError as error:
+            problem = f"`{command}` failed: {error}"
+    tested = read_version(engine.tested or "")
     return EngineStatus(
         name=name,
         path=path,
@@ -113,30 +184,11 @@ async def _look(machine: Environment | None, name: str, ask_in: Mapping[str, str
         outdated=version is not None and tested is not None and is_older(version, tested),
         login=login.ok,
         login_at=login.where,
-        log_in=HOW_TO_LOG_IN.get(name),
+        log_in=engine.log_in,
         install=engine.install,
         problem=problem,
         last_error=LastErrors().find(name),
     )
-
-
-async def _version(
-    machine: Environment, engine: Engine[Any], path: str | None, env: Mapping[str, str]
-) -> tuple[str | None, str | None]:
-    """The version, or why it could not be had."""
-    if path is None:
-        return None, None
-    if engine.name == "treadle":
-        return __version__, None
-    command = " ".join([engine.program, *engine.version_args])
-    try:
-        done = await machine.run([path, *engine.version_args], env=env, timeout=VERSION_S)
-    except ExecError as error:
-        return None, f"`{command}` failed: {error}"
-    version = read_version(done.text)
-    if version is None:
-        return None, f"`{command}` told no version (exit {done.exit_code})"
-    return version, None
 
 
 def read_version(text: str) -> str | None:
@@ -147,8 +199,5 @@ def read_version(text: str) -> str | None:
 
 def is_older(version: str, tested: str) -> bool:
     """Whether a version comes before another one; by their numbers alone."""
-    return _numbers(version) < _numbers(tested)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.split(r"[-+]", version)[0].split("."))
+    first, second = ([int(part) for part in re.split(r"[-+]", text)[0].split(".")] for text in (version, tested))
+    return first < second

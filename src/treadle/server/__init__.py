@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from treadle.internal_names import internal_name
+
 if TYPE_CHECKING:
     from treadle.server.app import AppServer
 
@@ -18,4 +20,19 @@ def __getattr__(name: str) -> object:
         from treadle.server.app import AppServer
 
         return AppServer
-    raise AttributeError(f"module 'treadle.server' has no attribute {name!r}")
+    return internal_name(__name__, name)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.server.app import Tasks, Watch
+    from treadle.server.clients import BY_CLIENT, Client, NONE, ServerCall, workarounds_for
+    from treadle.server.identity import shake_hands, user_agent
+    from treadle.server.loaded_threads import LoadedThreads, ThreadSubscribers
+    from treadle.server.methods.fs_methods import FileWatches
+    from treadle.server.methods.search_files import Search
+    from treadle.server.methods.search_methods import AFTER, BEFORE, cut, places, snippet
+    from treadle.server.model_clients import FAILURE_KEPT_S, KEPT_S, MAX_LISTS, ModelLists
+    from treadle.server.routes import METHOD_NAMES, ROUTES
+    from treadle.server.skill_files import find_skills, front_matter, read_skill

@@ -1,4 +1,4 @@
-"""`AppServer`: keeps threads, runs turns, talks to clients. It owns everything that threads and clients share.
+"""`AppServer`: stores threads, runs turns, talks to clients. It owns everything that threads and clients share.
 
 Nothing heavy is loaded before it is needed: the store at the first thread, the model client at the first turn, the
 place where commands run at the first command.
@@ -10,7 +10,8 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextvars import Context
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -19,39 +20,67 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from treadle.arguments import folder, path, texts, variables
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.logs.trace import outside
-from treadle.server.client_base import Client
-from treadle.server.tasks import Tasks
+from treadle.server.clients import Client
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from treadle.agent.client_requests import ClientRequest
     from treadle.agent.event import Event
-    from treadle.agent.state import Settings
-    from treadle.agent.turn_runtime import Runtime
-    from treadle.config import Config, ConfigError, ConfigWarning, Login
+    from treadle.agent.thread.thread_state import Settings
+    from treadle.config import Config, ConfigError, ConfigProblem, ConfigWarning, Login
     from treadle.execution import Environment
     from treadle.llm import Model
     from treadle.llm.provider import KeySource, ProviderConfig
-    from treadle.server.channel_client import ChannelClient
     from treadle.server.identity import Identity
     from treadle.server.loaded_threads import LoadedThreads
-    from treadle.server.local_client import LocalClient
-    from treadle.server.model_clients import Models
-    from treadle.server.offer_cache import Offers
+    from treadle.server.mcp_servers import McpServers
+    from treadle.server.model_clients import ModelClients, ModelLists
     from treadle.store.contract import Store
     from treadle.transport import Channel
 
-logger: logging.Logger = logging.getLogger(__name__)
 
+logger: logging.Logger = logging.getLogger(__name__)
 # Searches for files at a time, of all clients. Each is a process that computes.
 MAX_SEARCHES: Final = 8
+# Names of changed settings in a line of the log.
+MAX_NAMES: Final = 50
+CLOSE_S: Final = 10.0
 
 
 class Watch(Protocol):
     """Something that goes on for a client. It must not stay in the table of its client when it has ended."""
 
     def cancel(self) -> object: ...
+
+
+class Tasks:
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(
+        self, work: Coroutine[Any, Any, None], name: str, *, context: Context | None = None
+    ) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("%s failed", task.get_name(), exc_info=error)
+
+    async def close(self) -> None:
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=CLOSE_S)
+            for task in left:
+                logger.warning("%s did not end in time", task.get_name())
 
 
 class AppServer:
@@ -82,17 +111,18 @@ class AppServer:
         self.tasks: Tasks = Tasks()
         self.draining: bool = False
         self._config: Config | None = None
+        self._config_mark: object = None  # of the files, when the settings were read
         self.config_error: ConfigError | None = None
         self.config_warnings: tuple[ConfigWarning, ...] = ()
         self._login: Login | None = None
         self.given_key: str | None = None  # for this server alone, before that of the login
         self._threads: LoadedThreads | None = None
-        self._models: Models | None = None
+        self._models: ModelClients | None = None
+        self._mcp: McpServers | None = None
         self._store: asyncio.Task[Store] | None = None
         self._ephemeral_store: Store | None = None
         self._environment: asyncio.Task[Environment] | None = None
-        self._runtimes: dict[str, Runtime] = {}  # by provider
-        self._relief = asyncio.Event()
+        self._writable = asyncio.Event()
         self._watches: dict[Client, dict[str, Watch]] = {}
         self.searching: asyncio.Semaphore = asyncio.Semaphore(MAX_SEARCHES)
 
@@ -110,8 +140,10 @@ class AppServer:
         if self._threads is not None:
             await self._threads.close()
         for client in tuple(self.clients):
-            client.close()  # type: ignore[attr-defined]
+            client.close()
         await self.tasks.close()
+        if self._mcp is not None:
+            await self._mcp.close()
         await self._close_environment()
         if self._models is not None:
             await self._models.close()
@@ -122,7 +154,7 @@ class AppServer:
             try:
                 environment = await self._environment
             except Exception:
-                return  # whoever asked for it was told
+                return  # whoever asked for it got the error
             await environment.close()
 
     async def _close_stores(self) -> None:
@@ -130,7 +162,7 @@ class AppServer:
             try:
                 store = await self._store
             except Exception:
-                return  # whoever asked for it was told
+                return  # whoever asked for it got the error
             await store.close()
         if self._ephemeral_store is not None:
             await self._ephemeral_store.close()
@@ -147,7 +179,7 @@ class AppServer:
             await self._threads.wait_idle()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Do something beside everything else; it ends with the server.
+        """Run a background task; it is cancelled when the server closes.
 
         Args:
             work: What to do.
@@ -163,7 +195,7 @@ class AppServer:
         *,
         must_not_lose: bool = False,
         identity: Identity | None = None,
-    ) -> ChannelClient:
+    ) -> Client:
         """Serve a client at the other end of a channel.
 
         Args:
@@ -171,9 +203,8 @@ class AppServer:
             must_not_lose: Whether the client is never cut off for being slow: its end of the channel is bounded itself.
             identity: Who it is, if its handshake is done already.
         """
-        from treadle.server.channel_client import ChannelClient  # a program that embeds the server may have none
 
-        client = ChannelClient(self, channel, must_not_lose=must_not_lose)
+        client = Client(self, channel, must_not_lose=must_not_lose)
         self.clients[client] = None
         logger.info("client connected", {"client": client.number, "peer": channel.peer})
         if identity is not None:
@@ -181,19 +212,6 @@ class AppServer:
 
             welcome(self, client, identity)
         client.start()
-        return client
-
-    def connect(self, on_event: Callable[[Event], None], on_request: Callable[[ClientRequest], None]) -> LocalClient:
-        """A client in this process.
-
-        Args:
-            on_event: Is given each notification, at once.
-            on_request: Is given each request of the server, at once; `answer` of the client replies.
-        """
-        from treadle.server.local_client import LocalClient  # a server of its own has none
-
-        client = LocalClient(self, on_event, on_request)
-        self.clients[client] = None
         return client
 
     def client_gone(self, client: Client) -> None:
@@ -207,7 +225,7 @@ class AppServer:
             self._threads.client_gone(client)
         for watch in tuple(self._watches.pop(client, {}).values()):
             watch.cancel()
-        self.relieved()
+        self.notify_writable()
 
     def watches(self, client: Client) -> dict[str, Watch]:
         """What a client watches or runs outside of any thread, by its own name for it; it ends with the client.
@@ -231,7 +249,7 @@ class AppServer:
             self._threads.answered(client, request_id, answer)
 
     def broadcast(self, event: Event) -> None:
-        """Tell all clients.
+        """Notify all clients.
 
         Args:
             event: The notification.
@@ -239,13 +257,13 @@ class AppServer:
         for client in tuple(self.clients):
             client.notify(event)
 
-    async def relief(self) -> None:
-        """Wait until some client has caught up."""
-        self._relief.clear()
-        await self._relief.wait()
+    async def wait_until_writable(self) -> None:
+        """Wait until some client that was slow can be written to again."""
+        self._writable.clear()
+        await self._writable.wait()
 
-    def relieved(self) -> None:
-        self._relief.set()
+    def notify_writable(self) -> None:
+        self._writable.set()
 
     # --- what threads share ---
 
@@ -269,8 +287,7 @@ class AppServer:
     def config(self) -> Config:
         """The settings for what begins now. Raises `ConfigError` as long as they cannot be used: nothing runs with
         others than those that were asked for."""
-        if self._config is None or self.config_error is not None:
-            self.load_config()
+        self.refresh_config()
         if self.config_error is not None:
             raise copy(self.config_error)  # one that is raised again and again grows
         assert self._config is not None
@@ -283,42 +300,70 @@ class AppServer:
 
     @property
     def shown_config(self) -> Config:
-        """For lists that clients show, whatever is wrong with the file. Nothing runs with it."""
-        from treadle.config import ConfigError, built_in_config  # as above
+        """The settings for lists that clients show, whatever is wrong with the file. Nothing runs with them."""
+        self.refresh_config()
+        if self._config is None:
+            from treadle.config import built_in_config  # only when the first settings cannot be used
 
-        try:
-            return self.latest_config
-        except ConfigError:
             return built_in_config(self.home_path)
+        return self._config
+
+    def refresh_config(self) -> None:
+        """Read the settings if nobody has, and again if their files have changed since. Every thread and turn that
+        starts asks for it. An error may have other causes than these files, so it is looked for each time."""
+        from treadle.config import files_mark  # loaded after the answer to initialize
+
+        if self._config_mark != files_mark(self.home_path) or self.config_error is not None:
+            self.load_config()
 
     def load_config(self) -> None:
-        """Read the settings; what is wrong with them is in `config_error` then."""
-        from treadle.config import ConfigError, load_config  # loaded after the answer to initialize
+        """Read the settings; what is wrong with them is in `config_error` then. What clients have not heard of that,
+        and what has changed, is published and logged."""
+        from treadle.config import ConfigError, files_mark, load_config  # loaded after the answer to initialize
 
+        is_first, known = self._config_mark is None, self.config_problems
+        self._config_mark = files_mark(self.home_path)  # before it is read: a change meanwhile is one
         try:
             loaded = load_config(self.home_path, overrides=self._overrides, environ=self._environ)
         except ConfigError as error:
+            if error.problems != known:
+                logger.warning("the settings cannot be used, no thread can be started: %s", error)
             self.config_error, self.config_warnings = error, ()
         else:
+            if self.config_error is not None:
+                logger.warning("the settings can be used again")
             self.config_error, self.config_warnings = None, loaded.warnings
-            self._config = loaded.config
-            logger.info("model: %s", loaded.config.chosen)
+            self._adopt(loaded.config)
+        if not is_first:
+            from treadle.server.methods.initialize import config_warning  # only when something has changed
 
-    def require_config(self) -> None:
-        """Have the settings read, if nobody has."""
-        if self._config is None and self.config_error is None:
-            self.load_config()
+            for problem in self.config_problems:
+                if problem not in known:
+                    self.broadcast(config_warning(problem))
+
+    def _adopt(self, config: Config) -> None:
+        before = self._config
+        if before is not None:
+            if before.layers == config.layers:
+                return  # what was made of the one before can be used again
+            if names := config.layers.changed_keys(before.layers):
+                # Values stay out of it: they may be secret.
+                logger.warning("the settings have changed: %s", ", ".join(names[:MAX_NAMES]))
+        self._config = config
+        if self._models is not None:
+            self._models.forget_configs()
+        logger.info("model: %s", config.chosen)
+
+    @property
+    def config_problems(self) -> Sequence[ConfigProblem | ConfigWarning]:
+        """What clients should know of the settings."""
+        return self.config_warnings if self.config_error is None else self.config_error.problems
 
     def check_overrides(self) -> None:
         """Raise `ConfigError` when it is `-c` that is wrong: a server that was started wrongly should not start."""
-        self.load_config()
+        self.refresh_config()
         if self.config_error is not None and self.config_error.blames("-c"):
             raise self.config_error
-
-    def account_changed(self) -> None:
-        """Which provider is in use may depend on whether there is a key."""
-        self.load_config()
-        self.models.forget_configs()
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -331,19 +376,19 @@ class AppServer:
         Args:
             provider: The provider.
         """
-        from treadle.config.stored_keys import FILE_NAME, key_source  # loaded with the first model
+        from treadle.config.login import KEYS_FILE, key_source
 
         kept = key_source(provider, self.login, self._environ)
         if provider.requires_openai_auth:
             return lambda: self.given_key or kept()
-        keys = os.path.join(self.home_path, FILE_NAME)
+        keys = os.path.join(self.home_path, KEYS_FILE)
         return lambda: kept() if os.path.exists(keys) else None  # asked for every request: a look, not a read
 
     @cached_property
-    def offers(self) -> Offers:
-        from treadle.server.offer_cache import Offers  # loaded with the first list of models
+    def offers(self) -> ModelLists:
+        from treadle.server.model_clients import ModelLists
 
-        return Offers(self._environ)
+        return ModelLists(self._environ)
 
     @property
     def login(self) -> Login:
@@ -362,12 +407,20 @@ class AppServer:
         return self._threads
 
     @property
-    def models(self) -> Models:
+    def models(self) -> ModelClients:
         if self._models is None:
-            from treadle.server.model_clients import Models  # loaded with the first turn
+            from treadle.server.model_clients import ModelClients  # loaded with the first turn
 
-            self._models = Models(self)
+            self._models = ModelClients(self)
         return self._models
+
+    @property
+    def mcp(self) -> McpServers:
+        if self._mcp is None:
+            from treadle.server.mcp_servers import McpServers  # loaded with the first thread that has one
+
+            self._mcp = McpServers(self)
+        return self._mcp
 
     def config_for(self, settings: Settings) -> Config:
         """The settings of the server as they hold for a thread.
@@ -387,24 +440,13 @@ class AppServer:
         """
         return self.models.model_for(settings)
 
-    def runtime_for(self, settings: Settings) -> Runtime:
-        """What runs the turns of a thread.
-
-        Args:
-            settings: Those of the thread.
-        """
-        runtime = self._runtimes.get(settings.model_provider)
-        if runtime is None:
-            from treadle.agent.turn_runtime import runtime_of  # loaded with the first turn
-
-            runtime = self._runtimes[settings.model_provider] = runtime_of(settings.model_provider)
-        return runtime
-
     async def store(self) -> Store:
         """The threads on disk. Raises `StoreError`; the next call tries again."""
         if self._store is None:
+            from treadle.store import open_store  # loaded with the first thread
+
             self._store = asyncio.get_running_loop().create_task(
-                self._open_store(), name="opening the store", context=outside()
+                open_store(self.home_path), name="opening the store", context=outside()
             )
         opening = self._store
         try:
@@ -413,11 +455,6 @@ class AppServer:
             if self._store is opening:
                 self._store = None
             raise
-
-    async def _open_store(self) -> Store:
-        from treadle.store import open_store  # loaded with the first thread
-
-        return await open_store(self.home_path)
 
     @property
     def ephemeral_store(self) -> Store:
@@ -445,11 +482,12 @@ class AppServer:
 
     def warm_up(self) -> None:
         """Load what the first thread will need, while nobody waits for it."""
-        self.spawn(self._warm_up(), "warming up")
 
-    async def _warm_up(self) -> None:
-        try:
-            await self.store()
-        except Exception as error:  # the first request for a thread will say so
-            logger.warning("the threads cannot be opened: %s", error)
-        _ = self.threads
+        async def load() -> None:
+            try:
+                await self.store()
+            except Exception as error:  # the first request for a thread will say so
+                logger.warning("the threads cannot be opened: %s", error)
+            _ = self.threads
+
+        self.spawn(load(), "warming up")

@@ -31,7 +31,7 @@ class OurInitializeResponse(InitializeResponse, frozen=True, kw_only=True):
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """What a client has said of itself."""
+    """What a client says about itself."""
 
     name: str
     version: str

@@ -10,31 +10,31 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from treadle.agent.client_requests import Answer, ClientRequest
 from treadle.agent.event import Event
-from treadle.agent.stored_thread import StoredThread
-from treadle.agent.thread_handle import ThreadHandle
-from treadle.agent.thread_refusals import not_loaded, thread_not_found
+from treadle.agent.thread.client_requests import Answer, ClientRequest
+from treadle.agent.thread.stored_thread import StoredThread
+from treadle.agent.thread.thread_handle import ThreadHandle
+from treadle.agent.thread.thread_refusals import not_loaded, thread_not_found
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.logs.trace import outside
-from treadle.server.client_base import Client
-from treadle.server.refusals import check_thread_id
+from treadle.server.clients import Client
+from treadle.server.routes import check_thread_id
 from treadle.store.contract import Store
 
 if TYPE_CHECKING:
-    from treadle.agent.turn_items import OpenItems
+    from treadle.agent.turn.turn_items import OpenItems
     from treadle.server.app import AppServer
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-# A thread without subscribers is unloaded after this long. One that is kept nowhere cannot be resumed, so there is
+# A thread without subscribers is unloaded after this long. One that is stored nowhere cannot be resumed, so there is
 # nothing to wait for but a turn whose client comes back. Looked at several times a minute.
 IDLE_S: Final = 30 * 60.0
 EPHEMERAL_IDLE_S: Final = 60.0
 LOOK_S: Final = 15.0
 DRAIN_LOOK_S: Final = 0.2
-# Histories of idle threads that are kept for their next turn: the last ones used, together at most this much, and none
-# for longer than this. To read one again takes milliseconds.
+# Histories of idle threads that stay in memory for their next turn: the last ones used, together at most this much, and
+# none for longer than this. To read one again takes milliseconds.
 KEPT_HISTORY_BYTES: Final = 16 << 20
 KEPT_HISTORY_S: Final = 5 * 60.0
 # News that goes to every client; the rest goes to those that have subscribed to the thread.
@@ -77,7 +77,7 @@ class ThreadSubscribers:
 
     async def wait_for_room(self) -> None:
         while any(client.congested and client.must_not_lose for client in self.clients):
-            await self._server.relief()
+            await self._server.wait_until_writable()
         # A burst of deltas must not keep everyone else from being served.
         await asyncio.sleep(0)
 
@@ -90,7 +90,7 @@ class LoadedThreads:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # of threads that are being loaded, with the users
         self._warm: OrderedDict[str, int] = OrderedDict()  # threads with a history, with the size that was counted
         self._warm_bytes = 0
-        server.tasks.start(self._watch_idle(), "unloading idle threads", context=outside())
+        server.tasks.start(self._unload_in_time(), "unloading idle threads", context=outside())
 
     def ids(self) -> list[str]:
         return list(self._loaded)
@@ -109,7 +109,7 @@ class LoadedThreads:
         return self._loaded.get(thread_id) or StoredThread(await self._server.store(), thread_id)
 
     async def store_of(self, thread_id: str) -> Store:
-        """Where a thread is kept, loaded or not. What was announced of it is there."""
+        """The store of a thread, loaded or not, with everything that was emitted so far."""
         thread = self._loaded.get(thread_id)
         if thread is not None:
             return await thread.reading_store()
@@ -119,7 +119,7 @@ class LoadedThreads:
         return store
 
     def running_items(self, thread_id: str) -> OpenItems:
-        """Those of commands that run now, also of turns that are over."""
+        """Items of commands that run now, also of turns that are over."""
         thread = self._loaded.get(thread_id)
         return {} if thread is None else thread.running_items
 
@@ -145,37 +145,26 @@ class LoadedThreads:
     def add(self, thread: ThreadHandle, subscribers: ThreadSubscribers) -> None:
         self._loaded[thread.id] = thread
         self._subscribers[thread.id] = subscribers
-        thread.on_rest(self._keep_warm)
+        thread.on_idle(self._keep_warm)
         logger.info("thread loaded", {"thread": thread.id, "loaded": len(self._loaded)})
 
     def drop(self, thread: ThreadHandle) -> None:
-        """Forget a thread that could not be kept, or that has ended."""
+        """Forget a thread that could not be stored, or that has ended."""
         if self._loaded.pop(thread.id, None) is not None:
             logger.info("thread unloaded", {"thread": thread.id, "loaded": len(self._loaded)})
         self._subscribers.pop(thread.id, None)
         self._cool(thread.id)
 
-    async def put_away(self, thread_id: str) -> Store:
-        """Unload a thread if it is loaded; where it is kept. Under `alone`."""
+    async def unload(self, thread_id: str) -> Store:
+        """Unload a thread if it is loaded; returns its store. Under `alone`."""
         thread = self._loaded.get(thread_id)
         if thread is None:
             return await self._server.store()
         try:
-            return await thread.put_away()
+            return await thread.unload()
         finally:
             if thread.is_closed:
                 self.drop(thread)
-
-    async def make_way(self, thread: ThreadHandle) -> bool:
-        """Unload a thread for one with other settings, if nobody subscribes to it and no turn runs. Under `alone`."""
-        async with thread.idle_since(time.monotonic()) as is_idle:
-            if not is_idle or thread.ephemeral or not self._unsubscribed(thread):
-                return False
-            try:
-                await thread.close_idle(for_good=False)
-            finally:
-                self.drop(thread)
-            return True
 
     # --- subscribers ---
 
@@ -206,7 +195,7 @@ class LoadedThreads:
     # --- memory ---
 
     def _keep_warm(self, thread: ThreadHandle) -> None:
-        """Its history stays for the next turn, as long as others do not need the room."""
+        """The history of a thread stays for the next turn, as long as others do not need the memory."""
         self._cool(thread.id)
         weight = thread.history_weight
         if weight is not None and self._loaded.get(thread.id) is thread:
@@ -223,11 +212,11 @@ class LoadedThreads:
         self._loaded[thread_id].drop_history()  # if it is in use, it is counted again when it rests
 
     def drop_histories(self, before: float) -> None:
-        """Of threads that have not been used since `before`."""
+        """Drop the histories of threads that have not been used since `before`."""
         for thread_id in [thread_id for thread_id in self._warm if self._loaded[thread_id].used_at <= before]:
             self._drop_history(thread_id)
 
-    async def _watch_idle(self) -> None:
+    async def _unload_in_time(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()

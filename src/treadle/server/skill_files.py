@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from treadle.execution.project_files import ProjectFiles
 from treadle.execution.user_files import read_regular
 
 FILE_NAME: Final = "SKILL.md"
@@ -25,7 +25,7 @@ MAX_HEAD: Final = 64 << 10
 Scope = Literal["repo", "user"]
 
 
-class Skill(NamedTuple):
+class SkillFile(NamedTuple):
     name: str
     description: str
     short_description: str | None
@@ -38,34 +38,24 @@ class BrokenSkill(NamedTuple):
     message: str
 
 
-def find_skills(cwd: str, home: Path) -> tuple[list[Skill], list[BrokenSkill]]:
-    """Those of the project first, then those of the user, each by name. A folder that is not there has none."""
-    skills: dict[str, Skill] = {}
+def find_skills(project: ProjectFiles) -> tuple[list[SkillFile], list[BrokenSkill]]:
+    """The skills of the project, then those of the user, each by name. A folder that is not there has none."""
+    skills: dict[str, SkillFile] = {}
     broken: dict[str, BrokenSkill] = {}
-    for root, scope in _roots(cwd, home):
+    roots: list[tuple[str, Scope]] = [(os.path.join(folder, FOLDER), "repo") for folder in project.folders]
+    if project.home is not None:
+        roots.append((os.path.join(project.home, "skills"), "user"))
+    for root, scope in roots:
         for path in _files(root):
             try:
-                skills.setdefault(path, read_skill(path, scope))
+                skills.setdefault(path, read_skill(path, scope, project if scope == "repo" else None))
             except ValueError as error:
                 broken.setdefault(path, BrokenSkill(path, str(error)))
+    # What is left out beside a skill: the repository itself, when it is somebody else's.
+    for path, reason in project.left_out.items():
+        broken.setdefault(path, BrokenSkill(path, reason))
     ordered = sorted(skills.values(), key=lambda skill: (skill.scope, skill.name, skill.path))
     return ordered, sorted(broken.values())
-
-
-def _roots(cwd: str, home: Path) -> Iterator[tuple[str, Scope]]:
-    for folder in project_folders(cwd):
-        yield os.path.join(folder, FOLDER), "repo"
-    yield str(home / "skills"), "user"
-
-
-def project_folders(cwd: str) -> list[str]:
-    """From the repository's root down to `cwd`; without a repository `cwd` alone."""
-    here = Path(cwd)
-    folders = [here, *here.parents]
-    for index, folder in enumerate(folders):
-        if (folder / ".git").exists():
-            return [str(above) for above in reversed(folders[: index + 1])]
-    return [cwd]
 
 
 def _files(root: str) -> Iterator[str]:
@@ -88,11 +78,13 @@ def _files(root: str) -> Iterator[str]:
             pending += [(os.path.join(folder, name), depth + 1) for name in names if not name.startswith(".")]
 
 
-def read_skill(path: str, scope: Scope) -> Skill:
-    """Raises `ValueError`, which says what is wrong with the file."""
-    found = read_regular(path, MAX_HEAD)
+def read_skill(path: str, scope: Scope, project: ProjectFiles | None = None) -> SkillFile:
+    """Raises `ValueError`, which says what is wrong with the file. `project`: the one that has it, if it is not the
+    user's own."""
+    found = read_regular(path, MAX_HEAD) if project is None else project.read(path, MAX_HEAD)
     if found is None:
-        raise ValueError("it cannot be read, or is not a regular file")
+        left_out = {} if project is None else project.left_out
+        raise ValueError(left_out.get(path, "it cannot be read, or is not a regular file"))
     fields = front_matter(found[0].decode("utf-8", "replace"))
     name = " ".join(fields.get("name", "").split()) or os.path.basename(os.path.dirname(path))
     description = " ".join(fields.get("description", "").split())
@@ -102,7 +94,7 @@ def read_skill(path: str, scope: Scope) -> Skill:
     for label, text, most in (("name", name, MAX_NAME), ("description", description, MAX_DESCRIPTION)):
         if len(text) > most:
             raise ValueError(f"invalid {label}: exceeds maximum length of {most} characters")
-    return Skill(name, description, short or None, path, scope)
+    return SkillFile(name, description, short or None, path, scope)
 
 
 # --- front matter ----------------------------------------------------------------------------------------------------
@@ -128,11 +120,13 @@ def _members(lines: list[str], prefix: str) -> dict[str, str]:
         key, colon, value = line.partition(":")
         if not colon or not key.strip() or line.lstrip().startswith(("#", "- ")):
             continue
-        below = _block(lines, at, _indent(line))
-        at += len(below)
+        start = at  # of the lines that belong to this one: they are further in, or blank
+        while at < len(lines) and (not lines[at].strip() or _indent(lines[at]) > _indent(line)):
+            at += 1
+        below = lines[start:at]
         name, value = prefix + key.strip().strip("\"'"), value.strip()
         if value[:1] in ("|", ">"):
-            fields[name] = _block_text(below, folded=value[0] == ">")
+            fields[name] = (" " if value[0] == ">" else "\n").join(line.strip() for line in below).strip()
         elif value and not value.startswith("#"):
             fields[name] = _scalar(" ".join([value, *(more.strip() for more in below)]))
         elif not prefix:
@@ -142,18 +136,6 @@ def _members(lines: list[str], prefix: str) -> dict[str, str]:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
-
-
-def _block(lines: list[str], start: int, indent: int) -> list[str]:
-    """The lines that belong to the one before: they are further in, or blank."""
-    end = start
-    while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > indent):
-        end += 1
-    return lines[start:end]
-
-
-def _block_text(lines: list[str], *, folded: bool) -> str:
-    return (" " if folded else "\n").join(line.strip() for line in lines).strip()
 
 
 def _scalar(text: str) -> str:

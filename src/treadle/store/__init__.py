@@ -1,13 +1,15 @@
 """Threads on disk: `open_store(home)` gives the `Store` of a home, `ephemeral_store()` one that ends with the process.
 
-The interface is in `treadle.store.contract`. A back end is loaded when one of the two is first used.
+The interface is in `treadle.store.contract`. These two functions are the only place that knows the back ends by name; a
+back end is loaded when one of them is first called.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+import os
 from typing import TYPE_CHECKING
 
+from treadle.internal_names import internal_name
 from treadle.store.contract import (
     Claim,
     Compaction,
@@ -39,11 +41,6 @@ from treadle.store.contract import (
     TurnRecord,
     Write,
 )
-
-if TYPE_CHECKING:
-    from treadle.store.backends import ephemeral_store, open_store
-
-_BACKEND = ("ephemeral_store", "open_store")
 
 __all__ = [
     "Claim",
@@ -80,7 +77,31 @@ __all__ = [
 ]
 
 
+async def open_store(home: str | os.PathLike[str]) -> Store:
+    """The store of a home, which is made when it is missing. Raises `StoreError`."""
+    from treadle.store.sqlite.file_store import open_sqlite
+
+    return await open_sqlite(home)
+
+
+def ephemeral_store() -> Store:
+    """A store that ends with the process."""
+    from treadle.store.sqlite.sqlite_base import EphemeralStore
+
+    return EphemeralStore()
+
+
 def __getattr__(name: str) -> object:
-    if name in _BACKEND:
-        return getattr(import_module("treadle.store.backends"), name)
-    raise AttributeError(f"module 'treadle.store' has no attribute {name!r}")
+    return internal_name(__name__, name)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.store.sqlite.failures import Unreadable, failure
+    from treadle.store.sqlite.file_store import FILE_NAME, SqliteStore, open_sqlite
+    from treadle.store.sqlite.owners import LEASE_S, Owners
+    from treadle.store.sqlite.queries import EventRow, split
+    from treadle.store.sqlite.sqlite_base import EphemeralStore
+    from treadle.store.sqlite.writes import Batch, Insert, MAX_EVENTS, MAX_EVENT_BYTES, Transactions, apply, claim
+    from treadle.store.sqlite.writes import join, merged

@@ -1,11 +1,11 @@
-"""What a store keeps, and the interface that every store has.
+"""What a store holds, and the interface that every store has.
 
-It owns the records and the writes; it knows nothing of connections, and what is inside `state`, `data` and `frame` is
-JSON that its users understand and it does not.
+This module owns the records and the writes. It knows nothing of connections, and what is inside `state`, `data` and
+`frame` is JSON that the users of a store understand and the store does not.
 
 A thread is a line of turns, numbered from 1. Three rows of things belong to it, each numbered from 1 without gaps in
-the order in which they were added: items (what people see), history (what the model sees) and events (what clients
-were told). Messages that wait for their turn are in its queue.
+the order in which they were added: items (what people see), history (what the model sees) and events (what was
+published to clients). Messages that wait for their turn are in its queue.
 
 A thread is written by one server at a time, under a claim. Each claim has a fence, a number greater than that of every
 claim before it, and each write says under which it is made: one that comes too late, from a server that was paused or
@@ -40,7 +40,8 @@ class StoreError(TreadleError):
 
 
 def damaged(what: str, location: str | None) -> StoreError:
-    """`what` is the part, or how it shows; `location` is that of the store, None for one in memory."""
+    """The error for damaged data. `what` is the part, or how it shows; `location` is that of the store, None for one in
+    memory."""
     return StoreError(
         f"{location or 'the store'} is damaged: {what}. What can still be read is there and other threads go on; "
         "put a copy back, or delete the thread",
@@ -102,8 +103,8 @@ class Claim(Struct, frozen=True):
 
 
 class TurnRecord(Struct, frozen=True, kw_only=True):
-    """Times are Unix seconds. `error` is JSON, and so is `usage`: what the thread had used when the turn ended. A turn
-    that runs in a server that is gone reads as `interrupted`."""
+    """A turn. Times are Unix seconds. `error` is JSON, and so is `usage`: what the thread had used when the turn ended.
+    A turn that runs in a server that is gone reads as `interrupted`."""
 
     thread_id: str
     number: int
@@ -117,7 +118,8 @@ class TurnRecord(Struct, frozen=True, kw_only=True):
 
 
 class ItemRecord(Struct, frozen=True, kw_only=True):
-    """`data` is the item as JSON; `text` is what full-text search finds it by. `open` until the item is completed."""
+    """An item. `data` is the item as JSON; `text` is what full-text search finds it by. `open` until it is
+    completed."""
 
     thread_id: str
     number: int
@@ -141,7 +143,7 @@ class HistoryRecord(Struct, frozen=True):
 
 
 class EventRecord(Struct, frozen=True):
-    """A notification as it was sent; `frame` is the whole message. It was told, so it is never replaced."""
+    """A notification as it was published, and so never replaced; `frame` is the whole message."""
 
     thread_id: str
     seq: int
@@ -162,21 +164,21 @@ class QueuedRecord(Struct, frozen=True):
 
 
 class DropItem(Struct, frozen=True):
-    """The item was begun and given up."""
+    """Removes an item that was begun and cancelled."""
 
     thread_id: str
     number: int
 
 
 class DropQueued(Struct, frozen=True):
-    """The message waits no longer: it was sent, or taken back."""
+    """Removes a message from the queue: it was sent, or taken back."""
 
     thread_id: str
     id: str
 
 
 class Compaction(Struct, frozen=True):
-    """From now on the model's input begins at history number `start`; undone with its turn."""
+    """Lets the model's input begin at history number `start`, from now on; undone with its turn."""
 
     thread_id: str
     turn: int
@@ -184,14 +186,14 @@ class Compaction(Struct, frozen=True):
 
 
 class CutTurns(Struct, frozen=True):
-    """Turns from `turn` on go, with their items and history. Events stay: they were told."""
+    """Removes turns from `turn` on, with their items and history. Events stay: they were published."""
 
     thread_id: str
     turn: int
 
 
 class CopyTurns(Struct, frozen=True):
-    """Turns up to `last_turn` (all when None), with items and history, are copied into a thread that has none.
+    """Copies turns up to `last_turn` (all when None), with items and history, into a thread that has none.
 
     A turn that is running is `interrupted` in the copy.
     """
@@ -202,7 +204,7 @@ class CopyTurns(Struct, frozen=True):
 
 
 class PruneEvents(Struct, frozen=True):
-    """Events up to `seq` go."""
+    """Removes events up to `seq`."""
 
     thread_id: str
     seq: int
@@ -213,7 +215,7 @@ class DeleteThread(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True):
-    """The claim ends, when everything before it is written: another store may have the thread."""
+    """Releases the claim, when everything before it is written: another store may claim the thread."""
 
     thread_id: str
 
@@ -294,7 +296,7 @@ class SearchHit(Struct, frozen=True):
 
 
 class MessageText(Struct, frozen=True):
-    """What was said: the text of an item, whose number, id and turn these are."""
+    """The text of a message, with the number, id and turn of its item."""
 
     number: int
     id: str
@@ -304,17 +306,17 @@ class MessageText(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Writes of a thread are kept in the order of `submit` and are all or nothing per call; reads see what is
-    committed. Nothing is promised about the order of different threads.
+    """Where threads are stored. Writes of a thread are made in the order of `submit` and are all or nothing per call;
+    reads see what is committed. Nothing is promised about the order of different threads.
 
     The first write of a thread is its record, under fence 0; that makes it, and the store that made it may go on
     writing under 0 until the first claim. All methods belong to one event loop. `treadle.testing.check_store` tries
-    what is said here.
+    what is promised here.
     """
 
     @property
     def location(self) -> str | None:
-        """Where a person finds what is kept; None when it is nowhere."""
+        """Where a person finds what is stored; None when it is nowhere on disk."""
 
     def submit(
         self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
@@ -334,11 +336,12 @@ class Store(Protocol):
         """`submit`, and wait. Raises `StoreError`."""
 
     async def claim(self, thread_id: str, known_fence: int) -> Claim:
-        """Become the only one to write this thread, until `Release`, or until this store gives no sign of life for so
+        """Become the only writer of this thread, until `Release`, or until this store shows no sign of life for so
         long that another may take its place. Claims of one store do not nest.
 
         `known_fence` is that of the last claim that the caller knows of, -1 when it knows nothing. Turns that were left
-        running by a store that is gone, or has lost its claim, are `interrupted` for good. Raises `StoreError`
+        running by a store that is gone, or has lost its claim, or by this one when the caller knows another fence, are
+        `interrupted` for good. Raises `StoreError`
         (`claimed`, after a short wait, and `missing`).
         """
 
@@ -374,7 +377,7 @@ class Store(Protocol):
         """The messages that wait in a thread, the next one first. A copy of the thread has none of them."""
 
     async def threads(self, query: ThreadQuery) -> ThreadPage:
-        """Only threads that are `listed`."""
+        """A page of the threads that are `listed`."""
 
     async def search(self, words: str, limit: int = 20) -> list[SearchHit]:
         """Messages that hold all the words, best first; archived threads are left out."""
@@ -383,4 +386,4 @@ class Store(Protocol):
         """The messages of a thread that hold this part, whatever the case of its letters, from item number `first`."""
 
     async def close(self) -> None:
-        """Write what was submitted, give up the claims, release everything. Later calls fail."""
+        """Write what was submitted, release the claims, close everything. Later calls fail."""

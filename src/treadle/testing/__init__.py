@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from treadle.internal_names import internal_name
 from treadle.testing.mock_model import MockModel
-from treadle.testing.recorded import RecordedRequest
+from treadle.testing.mock_server import RecordedRequest
 from treadle.testing.replies import Reply, ToolCall, Usage
 
 if TYPE_CHECKING:
+    from treadle.testing.engine_home import EngineHome
+    from treadle.testing.engine_model import EngineModel
     from treadle.testing.engine_suite import check_engine
-    from treadle.testing.engines.engine_home import EngineHome
-    from treadle.testing.engines.engine_model import EngineModel
     from treadle.testing.harness import AppServerHarness, HarnessClient
     from treadle.testing.manual_clock import ManualClock
     from treadle.testing.runtime_suite import RuntimePlay, check_runtime
@@ -51,8 +52,8 @@ __all__ = [
 _LAZY = {
     "AppServerHarness": "treadle.testing.harness",
     "HarnessClient": "treadle.testing.harness",
-    "EngineHome": "treadle.testing.engines.engine_home",
-    "EngineModel": "treadle.testing.engines.engine_model",
+    "EngineHome": "treadle.testing.engine_home",
+    "EngineModel": "treadle.testing.engine_model",
     "ManualClock": "treadle.testing.manual_clock",
     "ScriptedRuntime": "treadle.testing.scripted_runtime",
     "RuntimePlay": "treadle.testing.runtime_suite",
@@ -69,4 +70,18 @@ def __getattr__(name: str) -> object:
         from importlib import import_module
 
         return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'treadle.testing' has no attribute {name!r}")
+    return internal_name(__name__, name)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.testing.engine_home import ENGINES, EngineName
+    from treadle.testing.engine_model import Asked, PlannedCall, ReplyPlan, flat, plan_for
+    from treadle.testing.replies import error_reply, is_delta, item_events, message_events, message_item, sse_reply
+    from treadle.testing.replies import stream
+    from treadle.testing.runtime_suite import deny, turn_events
+    from treadle.testing.scripted_runtime import Act, DONE, Gate, SILENCE, STOPPED, echoed, ran, running, said
+    from treadle.testing.scripted_runtime import thought
+    from treadle.testing.store_checks import A, B, event, history, item, keep, queued, thread, turn
+    from treadle.testing.wire_suite import check_order

@@ -8,11 +8,15 @@ def test_my_engine():
 
 from __future__ import annotations
 
+import os
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from treadle.runners.engine import Ending, Engine, RunOptions, RunRequest
+from treadle.runners.logins import LoginStatus
 from treadle.runners.output_reader import OutputReader
 from treadle.runners.run_events import ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent
+from treadle.runners.status import read_version
 
 _SECRET_PROMPT = "a prompt -- that is --nobody's `business`"
 _ENDINGS = (
@@ -35,12 +39,24 @@ def check_engine(engine: Engine[Any], *, recorded: bytes, session: str) -> None:
         session: That session.
     """
     token = ResumeToken(engine.name, session)
+    _check_description(engine)
     _check_resume(engine, token)
     _check_arguments(engine, token)
     events = _check_stream(engine, recorded, token)
-    _check_pieces(engine, recorded, events)
-    _check_noise(engine)
-    _check_cut(engine, recorded)
+    # In pieces of any size, and without the last line end, it is the same run.
+    for size in (1, 7, 100):
+        chunks = [recorded[at : at + size] for at in range(0, len(recorded), size)]
+        assert _play(engine, chunks, Ending(exit_code=0)) == events, f"pieces of {size} bytes give other events"
+    assert _play(engine, [recorded.rstrip(b"\n")], Ending(exit_code=0))[-1] == events[-1], "the last line end matters"
+    # Noise is no run that went well, and a stream may end anywhere.
+    lines = recorded.splitlines(keepends=True)
+    for ending in _ENDINGS:
+        for noise in _NOISE:
+            outputs = _play(engine, [noise], ending)
+            _check_promises(outputs, ending)
+            assert not outputs[-1].ok, f"a run that printed {noise!r} and ended with {ending} went well"
+        for count in range(len(lines) + 1):
+            _check_promises(_play(engine, lines[:count], ending), ending)
 
 
 def _play(engine: Engine[Any], chunks: list[bytes], ending: Ending, resume: ResumeToken | None = None) -> list[Any]:
@@ -49,6 +65,16 @@ def _play(engine: Engine[Any], chunks: list[bytes], ending: Ending, resume: Resu
     for chunk in chunks:
         outputs += reading.receive(chunk)
     return [*outputs, *reading.end(ending)]
+
+
+def _check_description(engine: Engine[Any]) -> None:
+    """What `treadle engines` and `treadle doctor` show of it."""
+    assert engine.tested is None or read_version(engine.tested) == engine.tested, f"{engine.tested!r} is no version"
+    with TemporaryDirectory() as home:
+        login = engine.login({"HOME": home, "PATH": os.defpath})
+    assert isinstance(login, LoginStatus), f"login gives {login!r}, which is no LoginStatus"
+    assert login.ok is None or login.where, f"{login} does not say where the login is, or what is missing"
+    assert login.ok is not False or engine.log_in, "there is no login, and log_in does not say how to get one"
 
 
 def _check_resume(engine: Engine[Any], token: ResumeToken) -> None:
@@ -86,11 +112,6 @@ def _check_stream(engine: Engine[Any], recorded: bytes, token: ResumeToken) -> l
     assert last.resume == token, "the end does not name the session"
     for event in events:
         assert event.engine == engine.name, f"{event} is not of {engine.name}"
-    _check_actions(events)
-    return events
-
-
-def _check_actions(events: list[Any]) -> None:
     kinds: dict[str, str] = {}
     over: set[str] = set()
     for event in events:
@@ -102,29 +123,7 @@ def _check_actions(events: list[Any]) -> None:
             assert action.id not in over, f"{action.id} goes on after its end"
             if event.phase == "completed":
                 over.add(action.id)
-
-
-def _check_pieces(engine: Engine[Any], recorded: bytes, events: list[Event]) -> None:
-    for size in (1, 7, 100):
-        chunks = [recorded[at : at + size] for at in range(0, len(recorded), size)]
-        assert _play(engine, chunks, Ending(exit_code=0)) == events, f"pieces of {size} bytes give other events"
-    assert _play(engine, [recorded.rstrip(b"\n")], Ending(exit_code=0))[-1] == events[-1], "the last line end matters"
-
-
-def _check_noise(engine: Engine[Any]) -> None:
-    for noise in _NOISE:
-        for ending in _ENDINGS:
-            _check_promises(_play(engine, [noise], ending), ending)
-            last = _play(engine, [noise], ending)[-1]
-            assert not last.ok, f"a run that printed {noise!r} and ended with {ending} went well"
-
-
-def _check_cut(engine: Engine[Any], recorded: bytes) -> None:
-    """A stream that ends anywhere."""
-    lines = recorded.splitlines(keepends=True)
-    for count in range(len(lines) + 1):
-        for ending in _ENDINGS:
-            _check_promises(_play(engine, lines[:count], ending), ending)
+    return events
 
 
 def _check_promises(outputs: list[Any], ending: Ending) -> None:

@@ -13,25 +13,21 @@ The server runs in this process. `command()` and `environ()` start one as a prog
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import logging
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
-import msgspec
-
-from treadle.agent.client_requests import ClientRequest
-from treadle.agent.event import Event
 from treadle.arguments import one_of, path
-from treadle.errors import RpcError
-from treadle.protocol.app.base import convert, encode
-from treadle.protocol.app.methods import RECORDS
+from treadle.client.async_connection import DirectChannel
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.own_python import treadle_command
 from treadle.server.app import AppServer
-from treadle.server.local_client import LocalClient
 from treadle.testing.mock_model import MockModel
 from treadle.testing.wires import WIRES, WireName
 
@@ -42,6 +38,9 @@ Json: TypeAlias = dict[str, Any]
 Answerer: TypeAlias = Callable[[Json], Json | None]
 
 WAIT_S: Final = 30.0
+_CLOSED: Final = "the connection is closed"
+
+logger: Final = logging.getLogger(__name__)
 
 
 class AppServerHarness:
@@ -67,7 +66,9 @@ class AppServerHarness:
         extra_toml: str = "",
         wire_api: WireName | None = None,
     ) -> None:
-        self.wire_api: WireName = _wire_api(wire_api)
+        name = "TREADLE_WIRE_API" if wire_api is None else "wire_api"
+        wanted = wire_api or os.environ.get(name) or "responses"
+        self.wire_api: WireName = cast(WireName, one_of(name, wanted, WIRES))
         root = Path(path("tmp_path", tmp_path))
         self.home: Path = root / "home"
         self.workspace: Path = root / "workspace"
@@ -75,8 +76,11 @@ class AppServerHarness:
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.model: MockModel = MockModel() if model is None else model
         self._own_model = model is None
-        asked = {**_PROVIDER, "wire_api": self.wire_api, **(provider or {})}
-        self._write_config({**_SETTINGS, **(settings or {})}, asked, extra_toml)
+        # A JSON string, number or boolean is a TOML one.
+        lines = [f"{key} = {json.dumps(value)}" for key, value in {**_SETTINGS, **(settings or {})}.items()]
+        asked = {**_PROVIDER, "base_url": self.model.base_url, "wire_api": self.wire_api, **(provider or {})}
+        lines += ["", "[model_providers.mock_provider]", *(f"{key} = {json.dumps(asked[key])}" for key in asked)]
+        (self.home / "config.toml").write_text("\n".join([*lines, "", extra_toml]), encoding="utf-8")
 
     @property
     def responses(self) -> MockModel:
@@ -87,13 +91,6 @@ class AppServerHarness:
     def codex_home(self) -> Path:
         """The home, under another name."""
         return self.home
-
-    def _write_config(self, settings: Mapping[str, Any], provider: Mapping[str, Any], extra: str) -> None:
-        # A JSON string, number or boolean is a TOML one.
-        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-        lines += ["", "[model_providers.mock_provider]", f"base_url = {json.dumps(self.model.base_url)}"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in provider.items()]
-        (self.home / "config.toml").write_text("\n".join([*lines, "", extra]), encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self
@@ -109,11 +106,11 @@ class AppServerHarness:
             self.model.close()
 
     def environ(self) -> dict[str, str]:
-        """For a server as a program."""
+        """The environment of a server as a program."""
         return {**os.environ, "CODEX_HOME": str(self.home), "TREADLE_HOME": str(self.home)}
 
     def codex_config(self, **members: Any) -> CodexConfig:
-        """For the SDK: a server in this process, with this home, workspace and model.
+        """The SDK's configuration: a server in this process, with this home, workspace and model.
 
         Args:
             members: Other fields of the `CodexConfig`.
@@ -129,7 +126,7 @@ class AppServerHarness:
         Args:
             arguments: Those of `treadle app-server`; without any it speaks over its standard streams.
         """
-        return [sys.executable, "-m", "treadle", "app-server", *(arguments or ("--listen", "stdio://"))]
+        return treadle_command("app-server", *(arguments or ("--listen", "stdio://")))
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[AppServer]:
@@ -172,14 +169,9 @@ _SETTINGS: Final = {
 _PROVIDER: Final[dict[str, str | int | bool]] = {"name": "Mock", "request_max_retries": 0, "stream_max_retries": 0}
 
 
-def _wire_api(given: WireName | None) -> WireName:
-    name = "TREADLE_WIRE_API" if given is None else "wire_api"
-    wanted = one_of(name, (os.environ.get(name) or "responses") if given is None else given, WIRES)
-    return cast(WireName, wanted)
-
-
 class HarnessClient:
-    """Plain JSON objects in and out. Everything that the server tells is in `messages`, oldest first.
+    """Plain JSON objects in and out, over the connection that the SDK has to a server in its process. Everything that
+    the server sends of its own accord is in `messages`, oldest first.
 
     Args:
         server: The server to talk to.
@@ -191,8 +183,11 @@ class HarnessClient:
         self.server = server
         self.messages: list[Json] = []
         self.answer = answer
-        self._client: LocalClient = server.connect(self._told, self._asked)
         self._news = asyncio.Event()
+        self._waiters: dict[int, asyncio.Future[Json]] = {}
+        self._numbers = itertools.count(1)
+        self._channel = DirectChannel(lambda frames: self._received(*frames))
+        server.accept(self._channel, must_not_lose=True)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Json:
         """The result. Raises `RpcError`.
@@ -201,15 +196,25 @@ class HarnessClient:
             method: The method, such as `thread/start`.
             params: Its params, with the names of the wire.
         """
-        record = RECORDS.get(method)
+        if self._channel.closed:
+            raise RpcError(INVALID_REQUEST, _CLOSED)
+        number = next(self._numbers)
+        waiter: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._waiters[number] = waiter
         try:
-            given = params if record is None else convert(dict(params), record.params)
-        except msgspec.ValidationError as error:
-            from treadle.server.refusals import bad_params
-
-            raise bad_params(error) from None
-        result: Json = json.loads(encode(await self._client.request(method, given)))
-        return result
+            self._send({"id": number, "method": method, "params": params})
+            # The connection may end first: with the server, or by `close`.
+            ended = asyncio.ensure_future(self._channel.wait_closed())
+            awaited: set[asyncio.Future[Any]] = {waiter, ended}
+            try:
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ended.cancel()
+            if not waiter.done():
+                raise RpcError(INVALID_REQUEST, _CLOSED)
+            return waiter.result()
+        finally:
+            del self._waiters[number]
 
     async def run_turn(self, thread_id: str, text: str, **params: Any) -> Json:
         """Start a turn and wait for its end; the params of `turn/completed`.
@@ -251,7 +256,7 @@ class HarnessClient:
                 await self._news.wait()
 
     def told(self, *methods: str) -> list[Json]:
-        """What the server has told so far.
+        """What the server has sent so far.
 
         Args:
             methods: Only the messages of these; all without any.
@@ -266,24 +271,42 @@ class HarnessClient:
             result: The result, or an error.
         """
         if isinstance(result, RpcError):
-            self._client.answer(request["id"], result)
+            error = {"code": result.code, "message": result.message, "data": result.data}
+            self._send({"id": request["id"], "error": error})
         else:
-            self._client.answer(request["id"], msgspec.Raw(json.dumps(result).encode()))
+            self._send({"id": request["id"], "result": result})
 
     def close(self) -> None:
         """End the connection."""
-        self._client.close()
+        self._channel.close()
 
-    def _told(self, event: Event) -> None:
-        self._add(json.loads(event.encoded or event.frame))
+    def _send(self, message: Json) -> None:
+        self._channel.deliver(json.dumps(message).encode())
 
-    def _asked(self, ask: ClientRequest) -> None:
-        message = {"id": ask.id, "method": ask.method, "params": json.loads(encode(ask.params))}
-        self._add(message)
-        result = self.answer(message) if self.answer is not None else None
+    def _received(self, frame: bytes) -> None:
+        message: Json = json.loads(frame)
+        if "method" not in message:
+            self._replied(message)
+            return
+        self.messages.append(message)
+        self._news.set()
+        if "id" not in message or self.answer is None:
+            return
+        try:
+            result = self.answer(message)
+        except Exception:  # of the test; the server is not to suffer from it
+            logger.exception("the answer to %s failed; the client is disconnected", message["method"])
+            self.close()
+            return
         if result is not None:
             self.reply(message, result)
 
-    def _add(self, message: Json) -> None:
-        self.messages.append(message)
-        self._news.set()
+    def _replied(self, message: Json) -> None:
+        waiter = self._waiters.get(message["id"])
+        if waiter is None or waiter.done():
+            return
+        if "error" in message:
+            error = message["error"]
+            waiter.set_exception(RpcError(error["code"], error["message"], error.get("data")))
+        else:
+            waiter.set_result(message["result"])

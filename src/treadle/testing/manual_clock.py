@@ -31,7 +31,7 @@ class ManualClock:
         return self._epoch + self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Comes back when the clock has been turned that far."""
+        """Return when the clock has been turned that far."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -51,7 +51,7 @@ class ManualClock:
             return sorted(self._sleepers.values())
 
     def turn(self, seconds: float) -> None:
-        """Let that much time pass at once; from any thread.
+        """Move the clock at once; from any thread.
 
         Args:
             seconds: How much.
@@ -65,7 +65,7 @@ class ManualClock:
             sleeper.get_loop().call_soon_threadsafe(_wake, sleeper)
 
     async def advance(self, seconds: float) -> None:
-        """Let that much time pass on this event loop: whoever wakes up goes on before the next one does.
+        """Move the clock on this event loop: whoever wakes up goes on before the next one does.
 
         Args:
             seconds: How much.
@@ -79,7 +79,7 @@ class ManualClock:
         await self.settle()
 
     async def settle(self) -> None:
-        """Come back when everything on this loop that does not wait for time or another thread has gone on."""
+        """Return when everything on this loop that does not wait for time or another thread has gone on."""
         for _ in range(_PASSES):
             await asyncio.sleep(0)
 

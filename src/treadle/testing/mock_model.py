@@ -1,7 +1,6 @@
 """`MockModel`: a model server for tests, which records requests and plays queued responses.
 
-Owns the queue. `model_server` keeps the record, `mock_server` does the HTTP, `replies` the events, `wires` the APIs,
-`recorded` reads requests.
+Owns the queue. `mock_server` does the HTTP and records requests, `replies` makes the events, `wires` speaks the APIs.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from treadle.arguments import one_of
 from treadle.testing import replies
-from treadle.testing.mock_server import empty_queue, refusal_of
-from treadle.testing.model_server import ModelServer, in_the_api_of
-from treadle.testing.recorded import RecordedRequest
+from treadle.testing.mock_server import ModelServer, RecordedRequest, in_the_api_of, refusal_reply
 from treadle.testing.replies import Event, Reply, Timing, ToolCall, Usage
 
 MAX_QUEUED: Final = 100_000
@@ -244,12 +241,13 @@ class MockModel(ModelServer):
             if self._queue:
                 return self._queue.popleft()
         if not callable(self._on_empty):
-            return empty_queue(number)
+            what = f"the mock model has no response queued for request {number}"
+            return refusal_reply(500, f"{what}: call one of its enqueue methods first")
         try:
             made = self._on_empty(request)
         except Exception as error:
             self._server.failures.append(error)
-            return refusal_of(error)
+            return refusal_reply(500, f"on_empty of the mock model raised {type(error).__name__}: {error}")
         return self.reply_message(made) if isinstance(made, str) else made
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from treadle.host.ask import Ask, Choice
+from treadle.host.approver import Ask, Choice
 from treadle.host.faults import ResumeFailed, RuntimeFault
 from treadle.host.runtime import (
     Delta,
@@ -35,7 +35,7 @@ DEADLINE_S: Final = 60.0
 
 
 class RuntimePlay:
-    """What the model behind a runtime does when it is told to; the words are those of `EngineModel`.
+    """What the model behind a runtime does for which prompt; the prompts are those of `EngineModel`.
 
     Args:
         ask: A prompt that is answered.
@@ -66,13 +66,7 @@ async def check_runtime(make: Callable[[], Runtime], play: RuntimePlay | None = 
         play: What its model does, when it is not an `EngineModel`.
     """
     plays = play or RuntimePlay()
-    for check in (
-        _check_unopened,
-        _check_closed,
-        _check_use,
-        _check_close_in_a_turn,
-        _check_resume,
-    ):
+    for check in (_check_unopened, _check_closed, _check_use, _check_close_in_a_turn, _check_resume):
         async with asyncio.timeout(DEADLINE_S):
             await check(make, plays)
 
@@ -112,20 +106,23 @@ async def _raises(what: str, work: Any) -> RuntimeFault:
     return raised
 
 
-async def _turn(runtime: Runtime, prompt: str) -> list[RuntimeEvent]:
-    assert await runtime.start_turn(prompt, {}), "a turn has no id"
-    return await turn_events(runtime)
+async def _ending(runtime: Runtime, prompt: str | None = None) -> TurnEnded:
+    """How the turn of a prompt ends, or the one that runs."""
+    if prompt is not None:
+        await runtime.start_turn(prompt, {})
+    end = (await turn_events(runtime))[-1]
+    assert isinstance(end, TurnEnded)
+    return end
 
 
-async def _answers(runtime: Runtime, play: RuntimePlay, when: str) -> list[RuntimeEvent]:
-    events = await _turn(runtime, play.ask)
-    end = events[-1]
+async def _answers(runtime: Runtime, play: RuntimePlay, when: str) -> None:
+    assert await runtime.start_turn(play.ask, {}), "a turn has no id"
+    events = await turn_events(runtime)
+    end, answer = events[-1], _answer(events)
     assert isinstance(end, TurnEnded)
     assert end.status == "completed", f"{when}, a turn ended as {end}"
-    answer = _answer(events)
     assert answer, f"{when}, there is no answer"
     assert play.answer in (None, answer), f"{when}, the answer is {answer!r}"
-    return events
 
 
 def _answer(events: list[RuntimeEvent]) -> str | None:
@@ -159,11 +156,35 @@ async def _check_closed(make: Callable[[], Runtime], play: RuntimePlay) -> None:
 async def _check_use(make: Callable[[], Runtime], play: RuntimePlay) -> None:
     """All that a runtime goes through while it is open: on one, because opening may cost a process."""
     async with _opened(make) as runtime:
-        await _check_refusals(runtime, play)
+        # Before the first turn: nothing to interrupt or steer, and what cannot be a turn is refused.
+        await runtime.interrupt()
+        await runtime.probe()
+        assert not await runtime.steer("more"), "one can say something before a turn"
+        error = await _raises("an unknown option", runtime.start_turn(play.ask, {"no_such_option": 1}))
+        assert "no_such_option" in error.fault.message, f"it does not say which option: {error.fault.message}"
+        await _raises("an input of nothing", runtime.start_turn("", {}))
+        await _raises("a part that nobody knows", runtime.start_turn([{"type": "no-such-part"}], {}))
         await _check_turns(runtime, play)
-        await _check_idle(runtime, play)
-        await _check_failure(runtime, play)
-        await _check_interrupts(runtime, play)
+        # Between turns.
+        await runtime.interrupt()
+        await runtime.probe()
+        assert not await runtime.steer("more"), "one can say something after a turn"
+        await _answers(runtime, play, "interrupted after a turn")
+        if play.fails is not None:
+            end = await _ending(runtime, play.fails)
+            assert end.status == "failed", f"a turn that cannot succeed ended as {end}"
+            assert end.fault is not None, "a turn failed and does not say why"
+            assert end.fault.message, "a turn failed and does not say why"
+            await _answers(runtime, play, "after a turn that failed")
+        if play.hangs is not None:
+            await runtime.start_turn(play.hangs, {})
+            await _raises("a second turn at a time", runtime.start_turn(play.ask, {}))
+            await runtime.interrupt()
+            await runtime.interrupt()
+            end = await _ending(runtime)
+            assert end.status == "interrupted", f"a turn that was interrupted ended as {end}"
+            assert end.fault is None, f"who interrupts a turn knows why: {end}"
+            await _answers(runtime, play, "after a turn that was interrupted")
 
 
 async def _check_turns(runtime: Runtime, play: RuntimePlay) -> None:
@@ -218,49 +239,6 @@ def _check_items(events: list[RuntimeEvent]) -> None:
     assert set(started) <= set(completed), f"never ended: {set(started) - set(completed)}"
     for item_id, text in grown.items():
         assert completed[item_id].text == text, f"the pieces of {item_id} are not its text"
-
-
-async def _check_idle(runtime: Runtime, play: RuntimePlay) -> None:
-    await runtime.interrupt()
-    await runtime.probe()
-    assert not await runtime.steer("more"), "one can say something after a turn"
-    await _answers(runtime, play, "interrupted after a turn")
-
-
-async def _check_refusals(runtime: Runtime, play: RuntimePlay) -> None:
-    await runtime.interrupt()
-    await runtime.probe()
-    assert not await runtime.steer("more"), "one can say something before a turn"
-    error = await _raises("an unknown option", runtime.start_turn(play.ask, {"no_such_option": 1}))
-    assert "no_such_option" in error.fault.message, f"it does not say which option: {error.fault.message}"
-    await _raises("an input of nothing", runtime.start_turn("", {}))
-    await _raises("a part that nobody knows", runtime.start_turn([{"type": "no-such-part"}], {}))
-
-
-async def _check_failure(runtime: Runtime, play: RuntimePlay) -> None:
-    if play.fails is None:
-        return
-    events = await _turn(runtime, play.fails)
-    end = events[-1]
-    assert isinstance(end, TurnEnded)
-    assert end.status == "failed", f"a turn that cannot succeed ended as {end}"
-    assert end.fault is not None, "a turn failed and does not say why"
-    assert end.fault.message, "a turn failed and does not say why"
-    await _answers(runtime, play, "after a turn that failed")
-
-
-async def _check_interrupts(runtime: Runtime, play: RuntimePlay) -> None:
-    if play.hangs is None:
-        return
-    await runtime.start_turn(play.hangs, {})
-    await _raises("a second turn at a time", runtime.start_turn(play.ask, {}))
-    await runtime.interrupt()
-    await runtime.interrupt()
-    end = (await turn_events(runtime))[-1]
-    assert isinstance(end, TurnEnded)
-    assert end.status == "interrupted", f"a turn that was interrupted ended as {end}"
-    assert end.fault is None, f"who interrupts a turn knows why: {end}"
-    await _answers(runtime, play, "after a turn that was interrupted")
 
 
 async def _check_close_in_a_turn(make: Callable[[], Runtime], play: RuntimePlay) -> None:

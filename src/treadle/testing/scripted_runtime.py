@@ -1,9 +1,9 @@
-"""`ScriptedRuntime`: a runtime of the host that plays what a test wrote down, and keeps what it was asked for.
+"""`ScriptedRuntime`: a runtime of the host that plays what a test wrote down, and records what it was asked for.
 
     runtime = ScriptedRuntime([[said("hello"), DONE], [ran("make"), SILENCE]])
     session = Session(runtime, clock=ManualClock())
 
-A step of a script is an event to tell, an exception to raise, a `Gate` to wait at, an `Ask` for the person, `SILENCE`,
+A step of a script is an event, an exception to raise, a `Gate` to wait at, an `Ask` for the person, `SILENCE`,
 or an async function that is called with the runtime and may give an event.
 """
 
@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeAlias, cast, get_args
 
-from treadle.host.ask import Ask, AskPerson, Choice
+from treadle.host.approver import Ask, AskPerson, Choice
 from treadle.host.faults import Fault, RuntimeFault
 from treadle.host.runtime import Compacted, ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded, UserInput
-from treadle.protocol.app.inputs import TextUserInput
+from treadle.protocol.app.item_parts import TextUserInput
 from treadle.protocol.app.items import (
     AgentMessageThreadItem,
     CommandExecutionStatus,
@@ -32,23 +32,23 @@ _numbers = itertools.count(1)
 
 
 class Gate:
-    """A place where a script stops until the test lets it go on. All of it may be used from any thread."""
+    """A place where a script stops until the test opens it. All of it may be used from any thread."""
 
     def __init__(self) -> None:
         self._reached: Future[None] = Future()
         self._opened: Future[None] = Future()
 
     def open(self) -> None:
-        """Let the script go on, also before it is here."""
+        """Open the gate, also before the script is here."""
         if not self._opened.done():
             self._opened.set_result(None)
 
     async def reached(self) -> None:
-        """Come back when the script is here."""
+        """Return when the script is here."""
         await asyncio.shield(asyncio.wrap_future(self._reached))
 
     def wait_reached(self, timeout: float = 30.0) -> None:
-        """The same for a test without an event loop.
+        """`reached` for a test without an event loop.
 
         Args:
             timeout: After that many seconds it is a `TimeoutError`.
@@ -113,7 +113,7 @@ class ScriptedRuntime:
         self._steerable = steerable
         self._name = name
         self._ask: AskPerson | None = None
-        self._told: asyncio.Queue[RuntimeEvent | BaseException] = asyncio.Queue()
+        self._events: asyncio.Queue[RuntimeEvent | BaseException] = asyncio.Queue()
         self._player: asyncio.Task[None] | None = None
         self.calls: list[str] = []
         """What was called, in order: `open`, `start_turn`, `interrupt`, `steer`, `probe`, `compact`, `close`."""
@@ -157,10 +157,10 @@ class ScriptedRuntime:
         raise AssertionError(f"the script has no turn number {len(self.inputs)}")
 
     async def next_event(self) -> RuntimeEvent:
-        told = await self._told.get()
-        if isinstance(told, BaseException):
-            raise told
-        return told
+        event = await self._events.get()
+        if isinstance(event, BaseException):
+            raise event
+        return event
 
     async def interrupt(self) -> None:
         self._called("interrupt")
@@ -197,9 +197,9 @@ class ScriptedRuntime:
             raise RuntimeFault(Fault(kind="dead", message="The scripted runtime is closed.", retire=True))
 
     async def _begin(self, script: Script) -> None:
-        # What is left of an earlier turn is never told in this one.
+        # What is left of an earlier turn is no event of this one.
         await self._replace_player(None)
-        self._told = asyncio.Queue()
+        self._events = asyncio.Queue()
         await self._replace_player(script)
 
     async def _replace_player(self, script: Script | None) -> None:
@@ -213,11 +213,10 @@ class ScriptedRuntime:
     async def _play_all(self, script: Script) -> None:
         try:
             for step in script:
-                event = await self._play(step)
-                if event is not None:
-                    self._told.put_nowait(event)
+                if (event := await self._play(step)) is not None:
+                    self._events.put_nowait(event)
         except Exception as error:
-            self._told.put_nowait(error)
+            self._events.put_nowait(error)
 
     async def _play(self, step: Step | Opened) -> RuntimeEvent | None:
         if isinstance(step, BaseException):
@@ -240,54 +239,29 @@ class ScriptedRuntime:
 
 
 def said(text: str, **members: Any) -> ItemCompleted:
-    """An answer of the model.
-
-    Args:
-        text: What it says.
-        members: Of the item, such as `phase`.
-    """
+    """An answer of the model; `members` are those of the item, such as `phase`."""
     return ItemCompleted(AgentMessageThreadItem(**{"id": _id("message"), **members}, text=text))
 
 
 def thought(text: str) -> ItemCompleted:
-    """Thoughts of the model.
-
-    Args:
-        text: What it thinks.
-    """
+    """Thoughts of the model."""
     return ItemCompleted(ReasoningThreadItem(id=_id("thought"), summary=(text,)))
 
 
 def echoed(text: str) -> ItemCompleted:
-    """The user's message as a runtime tells it back.
-
-    Args:
-        text: What the user said.
-    """
+    """The user's message as a runtime reports it."""
     return ItemCompleted(UserMessageThreadItem(id=_id("user"), content=(TextUserInput(text=text),)))
 
 
 def running(command: str, **members: Any) -> CommandExecutionThreadItem:
-    """A command that has begun, for `ItemStarted`.
-
-    Args:
-        command: What is run.
-        members: Of the item, such as `id`.
-    """
+    """A command that has begun, for `ItemStarted`."""
     status = CommandExecutionStatus.in_progress
     known = {"id": _id("command"), "command_actions": (), "cwd": "/", "status": status, **members}
     return CommandExecutionThreadItem(command=command, **known)
 
 
 def ran(command: str, output: str = "", exit_code: int = 0, **members: Any) -> ItemCompleted:
-    """A command that has ended.
-
-    Args:
-        command: What was run.
-        output: What it printed.
-        exit_code: How it ended.
-        members: Of the item, such as `id`.
-    """
+    """A command that has ended."""
     known = {"status": CommandExecutionStatus.completed, "aggregated_output": output, "exit_code": exit_code, **members}
     return ItemCompleted(running(command, **known))
 

@@ -13,26 +13,21 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from inspect import iscoroutinefunction, signature
-from types import ModuleType
 from typing import Final
 
 from treadle.store.contract import Store
-from treadle.testing.store_checks import claims, contents, page_checks, queue_checks, removals, search_checks
+from treadle.testing import store_access_checks, store_checks
 
 DEADLINE_S: Final = 60.0
 """For each check, on a busy machine."""
 
 
-def _checks(module: ModuleType) -> list[Callable[..., Awaitable[None]]]:
-    """The functions of a module that are to be called with a store, or with two."""
-    public = [found for name, found in vars(module).items() if not name.startswith("_")]
-    return [found for found in public if iscoroutinefunction(found) and set(signature(found).parameters) <= _STORES]
-
-
-_MODULES: Final = (contents, removals, page_checks, search_checks, queue_checks, claims)
 _STORES: Final = {"store", "other"}
 _CHECKS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
-    check.__name__: check for module in _MODULES for check in _checks(module)
+    name: check
+    for module in (store_checks, store_access_checks)
+    for name, check in vars(module).items()
+    if not name.startswith("_") and iscoroutinefunction(check) and set(signature(check).parameters) <= _STORES
 }
 STORE_CHECKS: Final[tuple[str, ...]] = tuple(_CHECKS)
 """The names of the checks; each says what must hold."""
@@ -51,22 +46,17 @@ async def check_store(
     """
     for name in only:
         check = _CHECKS[name]
-        if shared or len(signature(check).parameters) == 1:
-            async with asyncio.timeout(DEADLINE_S):
-                await _run(check, open_store)
-
-
-async def _run(check: Callable[..., Awaitable[None]], open_store: Callable[[str], Awaitable[Store]]) -> None:
-    async with AsyncExitStack() as stack:
-
-        async def opened() -> Store:
-            store = await open_store(check.__name__)
-            stack.push_async_callback(store.close)
-            return store
-
-        try:
-            await check(*[await opened() for _ in signature(check).parameters])
-        except AssertionError as error:
-            line = traceback.extract_tb(error.__traceback__)[-1].line
-            what = f"{error}" if error.args else f"this does not hold: {line}"
-            raise AssertionError(f"{check.__name__.replace('_', ' ')}: {what}") from error
+        stores = signature(check).parameters
+        if len(stores) > 1 and not shared:
+            continue
+        async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+            opened: list[Store] = []
+            for _ in stores:
+                opened.append(await open_store(name))
+                stack.push_async_callback(opened[-1].close)
+            try:
+                await check(*opened)
+            except AssertionError as error:
+                line = traceback.extract_tb(error.__traceback__)[-1].line
+                what = f"{error}" if error.args else f"this does not hold: {line}"
+                raise AssertionError(f"{name.replace('_', ' ')}: {what}") from error

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.http.sse import SseParser
 from treadle.llm.model import (
     Completed,
     Created,
@@ -26,9 +27,8 @@ from treadle.llm.model import (
     ToolInputDelta,
     UnknownEvent,
 )
-from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem, OutputItem
+from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem
 from treadle.llm.provider import ProviderConfig
-from treadle.llm.sse import SseParser
 from treadle.llm.wire_api import Asking, WireApi
 
 _PROMPT: Final = "a prompt that nobody else has"
@@ -61,23 +61,28 @@ def check_wire_api(wire: WireApi, *, recorded: bytes, text: str, calls: Sequence
     """
     assert wire.path.startswith("/"), f"the path {wire.path!r} does not begin with a slash"
     assert all(name == name.lower() for name in wire.headers), "the names of headers are not in lower case"
-    _check_key(wire)
-    _check_requests(wire)
+    name, value = wire.key_header(_KEY)
+    assert name == name.lower(), f"the name of the header {name!r} is not in lower case"
+    assert _KEY in value, f"the header {name!r} has no key in it"
+    for history in _histories():
+        try:
+            texts = _encoded(wire, history)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise AssertionError(f"a request with {history} cannot be written: {error!r}") from error
+        assert any(_PROMPT in text for text in texts), f"what the user said is not in the request with {history}"
+        assert _MODEL in texts, "the model is not in the request"
     events = _check_stream(wire, recorded, text, calls)
     _check_next_request(wire, events)
-    _check_pieces(wire, recorded, events)
+    for size in (1, 7, 100):
+        again, failure = _play(wire, [recorded[at : at + size] for at in range(0, len(recorded), size)])
+        assert failure is None, f"in pieces of {size} bytes the recorded response fails: {failure}"
+        assert _comparable(again) == _comparable(events), f"pieces of {size} bytes give other events"
     _check_cuts(wire, recorded, events)
     _check_noise(wire, recorded, events)
     _check_failures(wire)
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
-
-
-def _check_key(wire: WireApi) -> None:
-    name, value = wire.key_header(_KEY)
-    assert name == name.lower(), f"the name of the header {name!r} is not in lower case"
-    assert _KEY in value, f"the header {name!r} has no key in it"
 
 
 def _message(role: str, *parts: dict[str, Any]) -> dict[str, Any]:
@@ -134,41 +139,28 @@ def _texts(value: object) -> Iterator[str]:
                 yield from _texts(member)
 
 
-def _check_requests(wire: WireApi) -> None:
-    for history in _histories():
-        try:
-            texts = _encoded(wire, history)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise AssertionError(f"a request with {history} cannot be written: {error!r}") from error
-        assert any(_PROMPT in text for text in texts), f"what the user said is not in the request with {history}"
-        assert _MODEL in texts, "the model is not in the request"
-
-
 def _check_next_request(wire: WireApi, events: list[ModelEvent]) -> None:
     """What the model said is the history of the next request, as the agent sends it."""
     asked = _message("user", {"type": "input_text", "text": _PROMPT})
     items = [event.item for event in events if isinstance(event, ItemDone)]
-    texts = _encoded(wire, [asked, *(item.raw for item in items), *_results(items)])
-    for item in items:
-        if isinstance(item, MessageItem):
-            assert any(item.text in text for text in texts), "what the model said is not in the next request"
-        if isinstance(item, FunctionCallItem | CustomToolCallItem):
-            wanted = f"result of {item.call_id}"
-            assert any(wanted in text for text in texts), "the result of a call is not in the next request"
-
-
-def _results(items: Sequence[OutputItem]) -> Iterator[dict[str, Any]]:
-    for item in items:
-        if isinstance(item, FunctionCallItem | CustomToolCallItem):
-            kind = "function_call_output" if isinstance(item, FunctionCallItem) else "custom_tool_call_output"
-            yield {"type": kind, "call_id": item.call_id, "output": f"result of {item.call_id}"}
+    called = [item for item in items if isinstance(item, FunctionCallItem | CustomToolCallItem)]
+    results = []
+    for item in called:
+        kind = "function_call_output" if isinstance(item, FunctionCallItem) else "custom_tool_call_output"
+        results.append({"type": kind, "call_id": item.call_id, "output": f"result of {item.call_id}"})
+    texts = _encoded(wire, [asked, *(item.raw for item in items), *results])
+    for message in items:
+        if isinstance(message, MessageItem):
+            assert any(message.text in text for text in texts), "what the model said is not in the next request"
+    for result in results:
+        assert any(result["output"] in text for text in texts), "the result of a call is not in the next request"
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
 def _play(wire: WireApi, chunks: Sequence[bytes]) -> tuple[list[ModelEvent], ModelError | None]:
-    """As the client does: what comes after the response is not read."""
+    """Read a stream as the client does: what comes after the response is not read."""
     translator = wire.translator(ModelRequest(model=_MODEL, input=[], tools=_TOOLS))
     parser, events = SseParser(), list[ModelEvent]()
     try:
@@ -185,37 +177,23 @@ def _play(wire: WireApi, chunks: Sequence[bytes]) -> tuple[list[ModelEvent], Mod
     return events, None
 
 
-def _told(events: Sequence[ModelEvent]) -> list[tuple[object, ...]]:
-    """Without the ids that a translator makes itself, which are others each time."""
+def _comparable(events: Sequence[ModelEvent]) -> list[tuple[object, ...]]:
+    """The events without the ids that a translator makes itself, which are others each time."""
     numbers: dict[str, int] = {}
-    told: list[tuple[object, ...]] = []
+    found: list[tuple[object, ...]] = []
     for event in events:
         match event:
             case ItemStarted(item) | ItemDone(item):
+                content = [getattr(item, name, None) for name in ("text", "name", "arguments", "input")]
                 number = numbers.setdefault(item.id, len(numbers))
-                told.append((type(event), number, type(item), _content(item)))
+                found.append((type(event), number, type(item), *content))
             case Created() | UnknownEvent():
-                told.append((type(event),))
+                found.append((type(event),))
             case Completed():
-                told.append((Completed, event.usage))
+                found.append((Completed, event.usage))
             case _:
-                told.append((type(event), numbers.get(event.item_id), event))
-    return [tuple(_without_id(part) for part in parts) for parts in told]
-
-
-def _without_id(part: object) -> object:
-    return getattr(part, "delta", "") if hasattr(part, "item_id") else part
-
-
-def _content(item: OutputItem) -> object:
-    match item:
-        case MessageItem():
-            return item.text
-        case FunctionCallItem():
-            return item.name, item.arguments
-        case CustomToolCallItem():
-            return item.name, item.input
-    return None
+                found.append((type(event), numbers.get(event.item_id), getattr(event, "delta", "")))
+    return found
 
 
 def _calls(events: Sequence[ModelEvent]) -> list[tuple[str, str]]:
@@ -234,7 +212,13 @@ def _check_stream(wire: WireApi, recorded: bytes, text: str, calls: Sequence[tup
     said = "".join(item.text for item in items if isinstance(item, MessageItem))
     assert said == text, f"the model is understood to say {said!r}"
     assert _calls(events) == list(calls), f"the model is understood to call {_calls(events)}"
-    _check_deltas(events)
+    grown: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, TextDelta | ToolInputDelta):
+            grown[event.item_id] = grown.get(event.item_id, "") + event.delta
+    for item in items:
+        if isinstance(item, MessageItem):
+            assert grown.get(item.id) == item.text, f"the deltas of {item.id} say something else"
     return events
 
 
@@ -256,24 +240,6 @@ def check_order(events: Sequence[ModelEvent]) -> None:
                 pass
             case _:
                 assert event.item_id in started, f"{event} belongs to no open item"
-
-
-def _check_deltas(events: Sequence[ModelEvent]) -> None:
-    grown: dict[str, str] = {}
-    for event in events:
-        if isinstance(event, TextDelta | ToolInputDelta):
-            grown[event.item_id] = grown.get(event.item_id, "") + event.delta
-    for event in events:
-        if isinstance(event, ItemDone) and isinstance(event.item, MessageItem):
-            assert grown.get(event.item.id) == event.item.text, f"the deltas of {event.item.id} say something else"
-
-
-def _check_pieces(wire: WireApi, recorded: bytes, events: list[ModelEvent]) -> None:
-    for size in (1, 7, 100):
-        chunks = [recorded[at : at + size] for at in range(0, len(recorded), size)]
-        again, error = _play(wire, chunks)
-        assert error is None
-        assert _told(again) == _told(events), f"pieces of {size} bytes give other events"
 
 
 def _check_cuts(wire: WireApi, recorded: bytes, events: list[ModelEvent]) -> None:
@@ -313,17 +279,14 @@ def _check_failures(wire: WireApi) -> None:
             assert error.message, f"HTTP {status} with {body!r} has no message"
             assert not (error.retryable and status in _FINAL), f"HTTP {status} is to be asked again"
             assert error.retryable or status not in _AGAIN, f"HTTP {status} is not to be asked again"
-            _check_other_way(wire, failure)
+            # Each refusal teaches something new, or it is final: otherwise it would be asked for ever.
+            quirks: frozenset[str] = frozenset()
+            for _ in range(20):
+                more = wire.other_way(failure, quirks)
+                if more is None or more <= quirks:
+                    break
+                quirks |= more
+            else:
+                raise AssertionError(f"there is no end to the other ways after HTTP {status}")
     asked = wire.failure(HttpFailure(429, {"retry-after": "7"}, b"", "http://127.0.0.1:1/v1", 7.0))
     assert asked.retry_after_s == 7.0, "how long the server asks to wait is lost"
-
-
-def _check_other_way(wire: WireApi, failure: HttpFailure) -> None:
-    """Each refusal teaches something new, or it is final: otherwise it would be asked for ever."""
-    quirks: frozenset[str] = frozenset()
-    for _ in range(20):
-        more = wire.other_way(failure, quirks)
-        if more is None or more <= quirks:
-            return
-        quirks |= more
-    raise AssertionError(f"there is no end to the other ways after HTTP {failure.status}")

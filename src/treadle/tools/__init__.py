@@ -2,3 +2,29 @@
 
 The tools themselves are in `treadle.agent.tools`. Nothing is loaded before it is used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.internal_names import internal_name
+
+
+def __getattr__(name: str) -> object:
+    return internal_name(__name__, name)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.tools.command.command_actions import command_actions
+    from treadle.tools.command.command_output import CommandReport, HeadTail, Taken, first_bytes, last_bytes
+    from treadle.tools.command.command_output import new_chunk_id, report_text, tokens
+    from treadle.tools.command.command_sessions import CommandSession, CommandSessions, CommandSpec, MAX_AGGREGATED
+    from treadle.tools.command.command_sessions import MAX_DELTA, MAX_DELTA_BYTES
+    from treadle.tools.command.command_shell import asked, shell_argv, shown
+    from treadle.tools.command.safety import commands_in, is_known_safe
+    from treadle.tools.patch.grammar import Kind, parse
+    from treadle.tools.patch.planner import unified
+    from treadle.tools.specs import ToolInputError, built_in_names, dynamic_spec, function_spec, parse_arguments
+    from treadle.tools.view_image import LoadedImage, MAX_IMAGE_BYTES, load_image

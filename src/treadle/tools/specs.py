@@ -1,24 +1,50 @@
-"""How a tool is described to a model: members of `tools` in a request of the Responses API.
+"""How a tool is described to a model (members of `tools` in a request of the Responses API), and how the arguments that
+a model wrote are read.
 
-Owns the form. What is said of our own tools stands with each of them; what clients say of theirs is passed on.
+Owns the form. What is said of our own tools stands with each of them; what clients say of theirs is passed on. Unknown
+members of arguments are ignored: models invent some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from treadle.protocol.app.dynamic_tools import (
+from treadle.errors import TreadleError
+from treadle.protocol.app.item_parts import (
     DynamicToolNamespaceTool,
     DynamicToolSpec,
     FunctionDynamicToolSpec,
     NamespaceDynamicToolSpec,
 )
+from treadle.rpc.message import TOO_DEEP, is_too_deep
 
 Schema: TypeAlias = Mapping[str, Any]
+
+
+# The names of `treadle.agent.tools.built_in.BUILT_IN` (a test compares them), where a client can have them without what
+# the tools need.
+_BUILT_IN_NAMES: Final = frozenset(
+    {
+        "exec_command",
+        "write_stdin",
+        "apply_patch",
+        "update_plan",
+        "request_user_input",
+        "view_image",
+        "get_goal",
+        "create_goal",
+        "update_goal",
+    }
+)
+
+
+def built_in_names() -> frozenset[str]:
+    """What a model calls our own tools: a client's tool of the same name would take its place."""
+    return _BUILT_IN_NAMES
 
 
 def function_spec(
@@ -82,3 +108,33 @@ def number(description: str) -> Schema:
 
 def flag(description: str) -> Schema:
     return {"type": "boolean", "description": description}
+
+
+T = TypeVar("T")
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}  # by the structs of the tools: a model cannot add to it
+
+
+class ToolInputError(TreadleError):
+    """A tool was called wrongly. The message goes to the model, so it says what to do instead."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+def parse_arguments(raw: str, wanted: type[T]) -> T:
+    """The arguments in the JSON that a model wrote; raises `ToolInputError`, which is its answer.
+
+    No text at all is an empty object: models leave it out where nothing is required.
+    """
+    if wanted not in _decoders:
+        _decoders[wanted] = msgspec.json.Decoder(wanted)
+    data = raw.encode("utf-8", "surrogatepass") or b"{}"
+    if is_too_deep(data):
+        raise ToolInputError(f"failed to parse function arguments: {TOO_DEEP}")
+    try:
+        # A lone surrogate has no UTF-8; the decoder then says that the text is not valid.
+        value: T = _decoders[wanted].decode(data)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ToolInputError(f"failed to parse function arguments: {error}") from None
+    return value

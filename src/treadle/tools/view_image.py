@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.files_interface import FileStat
-from treadle.tools.tool_arguments import ToolInputError
+from treadle.tools.specs import ToolInputError
 
 MAX_IMAGE_BYTES: Final = 20 * 1000 * 1000
 
@@ -33,14 +33,14 @@ class ImageFiles(Protocol):
     async def read(self, path: str) -> bytes: ...
 
 
-class Image(Struct, frozen=True):
+class LoadedImage(Struct, frozen=True):
     """`path` is absolute."""
 
     data_url: str
     path: str
 
     def __repr__(self) -> str:
-        return f"Image(path={self.path!r}, {len(self.data_url)} characters)"
+        return f"LoadedImage(path={self.path!r}, {len(self.data_url)} characters)"
 
 
 def image_type(data: bytes) -> str | None:
@@ -48,26 +48,27 @@ def image_type(data: bytes) -> str | None:
     return next((media_type for media_type, is_kind in _KINDS if is_kind(data)), None)
 
 
-async def load_image(files: ImageFiles, path: str, cwd: str) -> Image:
+async def load_image(files: ImageFiles, path: str, cwd: str) -> LoadedImage:
     """The image at `path`, which may be relative to `cwd`. Raises `ToolInputError`."""
     full = normpath(join(cwd, path))
     try:
-        await _check(files, full)
+        stat = await files.stat(full)
+        if not stat.is_file:
+            kind = "a directory" if stat.is_directory else "not a regular file"
+            raise ToolInputError(f"image path `{full}` is {kind}; give the path of an image file")
+        _check_size(full, stat.size)
         data = await files.read(full)
     except ExecError as error:
         if error.code == NOT_FOUND:
             raise ToolInputError(f"unable to locate image at `{full}`: there is no such file; check the path") from None
         raise ToolInputError(f"unable to read image at `{full}`: {error.message}") from None
     _check_size(full, len(data))  # it may have grown
-    return Image(_data_url(full, data), full)
+    media_type = image_type(data)
+    if media_type is None:
+        raise ToolInputError(f"`{full}` is not an image that can be shown; PNG, JPEG, GIF and WebP can")
+    from pybase64 import b64encode  # loaded with the first picture
 
-
-async def _check(files: ImageFiles, path: str) -> None:
-    stat = await files.stat(path)
-    if not stat.is_file:
-        kind = "a directory" if stat.is_directory else "not a regular file"
-        raise ToolInputError(f"image path `{path}` is {kind}; give the path of an image file")
-    _check_size(path, stat.size)
+    return LoadedImage(f"data:{media_type};base64,{b64encode(data).decode()}", full)
 
 
 def _check_size(path: str, size: int) -> None:
@@ -75,12 +76,3 @@ def _check_size(path: str, size: int) -> None:
         raise ToolInputError(
             f"the image at `{path}` has {size} bytes, more than {MAX_IMAGE_BYTES}; make a smaller copy and view that"
         )
-
-
-def _data_url(path: str, data: bytes) -> str:
-    from pybase64 import b64encode  # loaded with the first picture
-
-    media_type = image_type(data)
-    if media_type is not None:
-        return f"data:{media_type};base64,{b64encode(data).decode()}"
-    raise ToolInputError(f"`{path}` is not an image that can be shown; PNG, JPEG, GIF and WebP can")

@@ -1,9 +1,13 @@
 """How frames move: stdio, WebSocket over TCP and unix sockets, and an in-memory pair, all behind the same `Channel`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.internal_names import internal_name
 from treadle.transport.address import Address, AddressError
-from treadle.transport.channel import Channel, ChannelStats, Receiver
+from treadle.transport.channel import Channel, ChannelStats, Receiver, memory_pair
 from treadle.transport.link import Handler, RpcLink
-from treadle.transport.memory import memory_pair
 
 __all__ = [
     "Address",
@@ -15,3 +19,22 @@ __all__ = [
     "RpcLink",
     "memory_pair",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return internal_name(__name__, name)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.transport.address import ListenError, shown_url
+    from treadle.transport.channel import LoopOwner
+    from treadle.transport.listen import Listener, MAX_CONNECTIONS, REFUSALS_PER_MINUTE
+    from treadle.transport.listener_secret import FOLDER, ResolvedAddress, SecretError, SecretFile, new_secret
+    from treadle.transport.listener_secret import resolve_address, write_secret
+    from treadle.transport.sockets import Peer, connect, peer_of
+    from treadle.transport.stdio import LineFramer, stdio_channel
+    from treadle.transport.stream import BATCH, DEAD_AFTER_S, Framer, KEEPALIVE_S, StreamChannel
+    from treadle.transport.websocket import AccessControl, BadRequest, Head, MAX_FRAME, MAX_HEAD, Upgrade
+    from treadle.transport.websocket import WebSocketFramer, split_head

@@ -16,7 +16,7 @@ from treadle.errors import TreadleError
 
 Scheme = Literal["ws", "wss", "unix", "stdio"]
 _DEFAULT_PORTS = {"ws": 80, "wss": 443}
-_AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:?#]+))(?::(?P<port>[0-9]{0,5}))?")
+_AUTHORITY = re.compile(r"(?:\[(?P<ipv6>[^\[\]?#]+)\]|(?P<host>[^\[\]:?#]+))(?::(?P<port>[0-9]{0,5}))?")
 
 _SHOWN = re.compile(r"(?P<scheme>\w+://)?(?:[^/?#]*@)?(?P<authority>[^/?#@]*)(?P<rest>.*)", re.DOTALL)
 
@@ -32,6 +32,10 @@ def shown_url(text: str) -> str:
 
 class AddressError(TreadleError):
     """The text is not an address that we understand."""
+
+
+class ListenError(TreadleError):
+    """The address cannot be listened on; the message says why and what to do."""
 
 
 class Address(Struct, frozen=True):

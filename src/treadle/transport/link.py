@@ -15,7 +15,6 @@ from msgspec import Raw, Struct
 from treadle.errors import INTERNAL_ERROR, ChannelClosed, MalformedMessage, RpcError
 from treadle.logs.trace import outgoing
 from treadle.rpc import (
-    Answer,
     Notification,
     Request,
     RequestId,
@@ -106,8 +105,11 @@ class RpcLink:
             self._handler.request_received(message)
         elif isinstance(message, Notification):
             self._handler.notification_received(message)
-        else:
-            _settle(message)
+        elif not message.token.done():  # else the caller was cancelled
+            if isinstance(message.result, RpcError):
+                message.token.set_exception(message.result)
+            else:
+                message.token.set_result(message.result)
 
     def channel_closed(self, reason: str) -> None:
         for waiter in self._peer.drain():
@@ -117,13 +119,3 @@ class RpcLink:
 
     def channel_writable(self) -> None:
         self._handler.link_writable()
-
-
-def _settle(answer: Answer[asyncio.Future[Raw]]) -> None:
-    waiter = answer.token
-    if waiter.done():  # the caller was cancelled
-        return
-    if isinstance(answer.result, RpcError):
-        waiter.set_exception(answer.result)
-    else:
-        waiter.set_result(answer.result)

@@ -1,74 +1,185 @@
 """Listening: `ws://IP:PORT` and `unix://PATH`, WebSocket on both.
 
-It owns handshakes and admission: a listener off loopback needs a token, a unix socket is checked for its peer's user,
-handshakes have a time limit and connections a maximum. It does not know what is served.
-"""
+It owns admission: a listener off loopback needs a token, a unix socket is checked for its peer's user, handshakes have
+a time limit, and handshakes and connections a maximum. It does not know what is served.
+
+    accept ─▶ handshake ─▶ channel          at most `MAX_CONNECTIONS` channels, or half of the descriptors
+                 │                          at most half as many handshakes; then the next client waits unaccepted
+                 ├─▶ refused                wrong token, no upgrade, one connection too many
+                 ├─▶ timed out              after `HANDSHAKE_DEADLINE_S`
+                 └─▶ evicted                once the maximum is reached and the oldest is `GRACE_S` old
+
+A limit and a deadline alone would let 2,000 silent connections keep a client out for 5 to 6 s
+(`test_listener_limits`, which allows 2.5). With eviction it takes half a second: the system holds `BACKLOG`
+connections before the client's own, of which 512 are accepted every 0.25 s. The grace period is for a program that
+opens hundreds of connections before it speaks on the first."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import itertools
+import logging
 import os
 import resource
 import socket
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import cast
+from typing import TypeAlias, cast
 
-from treadle.transport.accept_loop import AcceptLoop, reject
-from treadle.transport.address import Address
+from msgspec import structs
+
+from treadle.transport.address import Address, ListenError
 from treadle.transport.channel import Channel
-from treadle.transport.half_open import HalfOpen
-from treadle.transport.sockets import ListenError, Peer, peer_of, set_nodelay, tcp_socket, unix_socket
+from treadle.transport.sockets import Peer, peer_of, set_nodelay, tcp_socket, unix_socket
 from treadle.transport.stream import StreamChannel
-from treadle.transport.websocket import WebSocketFramer
-from treadle.transport.websocket_handshake import AccessControl, BadRequest, response, split_head
+from treadle.transport.websocket import (
+    HANDED_OVER,
+    SHUTTING_DOWN,
+    AccessControl,
+    BadRequest,
+    HandshakeAnswer,
+    Head,
+    WebSocketFramer,
+    response,
+    split_head,
+)
 
 __all__ = ["HANDSHAKE_DEADLINE_S", "MAX_CONNECTIONS", "ListenError", "Listener", "listen"]
 
 # A client sends its request with the connection. This is for a slow line; bytes that drip in do not extend it.
 HANDSHAKE_DEADLINE_S = 3.0
+GRACE_S = 0.25
 # Open connections. More than any use that we know of, and each costs a descriptor and its buffers. Where there are
 # fewer descriptors, half of them stay free for what the connections are for: files, commands, models.
 MAX_CONNECTIONS = 1024
+# Accepted per iteration of the event loop, so that the first bytes of earlier connections are read in between.
+AT_ONCE = 16
+# How often to look whether a handshake has ended, while clients wait for that.
+LOOK_AGAIN_S = 0.005
+# How long to wait for a descriptor when there are none, and how often to log that.
+RETRY_S = 0.1
+LOG_SHORTAGE_S = 60.0
+# Logged one by one; of the others, the next line has the number.
+REFUSALS_PER_MINUTE = 20
+# What can be guessed by trying is no token for a port that other machines reach.
+MIN_TOKEN = 16
+_CROWDED = HandshakeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections have sent no request yet; try again")
+_NO_DESCRIPTORS = "the server has no file descriptors left; try again"
+_SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+HttpHandler: TypeAlias = Callable[[Head, Callable[[], None]], asyncio.Protocol]
+"""Makes the protocol that answers one request, and then ends its connection: it is given the head, and gets the body.
+The function is to be called when the connection was lost."""
 
 
 class Listener:
-    """An open listener. `url` is what clients connect to, complete even if its path is the secret."""
+    """An open listener. `url` is what clients connect to, complete even if its path is the secret.
+
+    It accepts by itself: asyncio's own loop logs a traceback for every attempt without a descriptor, a hundred at a
+    time.
+    """
 
     def __init__(
-        self, address: Address, access: AccessControl, accept: Callable[[Channel], None], text_only: bool
+        self,
+        sock: socket.socket,
+        address: Address,
+        access: AccessControl,
+        accept: Callable[[Channel], None],
+        text_only: bool,
+        http: HttpHandler | None = None,
     ) -> None:
         self.address = address
-        self.access = access
+        self.access: AccessControl = access
         self.accept = accept
         self.text_only = text_only
+        self.http = http
         self.max_connections: int = min(MAX_CONNECTIONS, _descriptors() // 2)
-        self.open: set[Channel] = set()
-        self.half_open: HalfOpen[_Handshake] = HalfOpen()
+        self.open: set[object] = set()
+        self.handshakes: dict[_Handshake, float] = {}
+        """Connections that are not upgraded yet, oldest first, with the loop time of their arrival."""
+        self._sock = sock
         self._loop = asyncio.get_running_loop()
-        self._accepting: AcceptLoop | None = None
         self._joining: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._spare: int | None = None
+        """A descriptor to close when there are no others, so that a connection can be accepted and refused. Without it
+        clients hang until their own deadlines (`test_listener_limits`)."""
+        self._shortage_logged_at = -LOG_SHORTAGE_S
+        self._logged: deque[float] = deque(maxlen=REFUSALS_PER_MINUTE)
+        """When the last refusals were logged."""
+        self._not_logged = 0
+        self._resume()
 
     @property
     def url(self) -> str:
         return self.address.url
 
-    def begin(self, sock: socket.socket) -> None:
-        self._accepting = AcceptLoop(sock, self._accepted, self._wait_s, self._make_room)
-
     async def close(self) -> None:
         """Accept no more. Open channels are not touched."""
-        if self._accepting is not None:
-            self._accepting.close()
-            self._accepting = None
-        while len(self.half_open):
-            self._evict(self.half_open.evict_oldest())
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock)
+            self._sock.close()
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+        for handshake in list(self.handshakes):
+            handshake.abort()
         if self._joining:
             await asyncio.wait(self._joining)
         if self.address.scheme == "unix":
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.address.path)
+
+    def drain(self) -> None:
+        """Upgrade no more connections and answer health checks with 503, until `close`."""
+        self.access = structs.replace(self.access, draining=True)
+
+    def log_refusal(self, peer: Peer, reason: str) -> None:
+        """Log who was refused and why; in a flood a few of them, so that it does not fill the disk."""
+        now = self._loop.time()
+        if len(self._logged) == REFUSALS_PER_MINUTE and now - self._logged[0] < 60:
+            self._not_logged += 1
+            return
+        fields = {"peer": peer.name, "user": peer.user, "reason": reason, "not_logged": self._not_logged or None}
+        logger.warning("a client was refused", fields)
+        self._logged.append(now)
+        self._not_logged = 0
+
+    def _resume(self) -> None:
+        self._pause = None
+        if self._spare is None:
+            with contextlib.suppress(OSError):  # no spare until next time
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._loop.add_reader(self._sock, self._accept_some)
+
+    def _pause_for(self, seconds: float) -> None:
+        self._loop.remove_reader(self._sock)
+        self._pause = self._loop.call_later(seconds, self._resume)
+
+    def _accept_some(self) -> None:
+        for _ in range(AT_ONCE):
+            if len(self.handshakes) >= self.max_connections // 2 and not self._evict_slow():
+                self._pause_for(LOOK_AGAIN_S)
+                return
+            try:
+                connection, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _SHORTAGE:
+                    self._wait_for_descriptors(error)
+                    return
+                continue  # the client was gone before we accepted
+            connection.setblocking(False)
+            self._accepted(connection)
 
     def _accepted(self, connection: socket.socket) -> None:
         try:
@@ -76,11 +187,13 @@ class Listener:
         except OSError:  # it has gone already
             connection.close()
             return
-        if peer.user not in (None, 0, os.geteuid()):
-            reject(connection, HTTPStatus.FORBIDDEN, "this socket is for the user that runs the server, and root")
+        if peer.is_stranger:
+            reason = "this socket is for the user that runs the server, and root"
+            self.log_refusal(peer, reason)
+            _reject(connection, HTTPStatus.FORBIDDEN, reason)
             return
         handshake = _Handshake(self, peer)
-        self._evict(self.half_open.add(peer.group, handshake, self._loop.time()))
+        self.handshakes[handshake] = self._loop.time()
         joining = self._loop.create_task(self._join(connection, handshake), name="handshake")
         self._joining.add(joining)
         joining.add_done_callback(self._joining.discard)
@@ -93,19 +206,36 @@ class Listener:
             connection.close()
             handshake.connection_lost(None)
 
-    def _wait_s(self) -> float:
-        return self.half_open.wait_s(self._loop.time())
-
-    def _make_room(self) -> bool:
-        """Who has just come may be about to speak and is waited for: the shortage ends one way or the other."""
-        found = len(self.half_open) > 0
-        while (slow := self.half_open.evict_slow(self._loop.time())) is not None:
-            self._evict(slow)
-        return found
-
-    def _evict(self, handshake: _Handshake | None) -> None:
-        if handshake is not None:
+    def _evict_slow(self) -> bool:
+        """Refuse the handshakes whose grace period is over; whether there were any."""
+        until = self._loop.time() - GRACE_S
+        slow = list(itertools.takewhile(lambda handshake: self.handshakes[handshake] <= until, self.handshakes))
+        for handshake in slow:
+            handshake.refuse(_CROWDED)
             handshake.abort()
+        return bool(slow)
+
+    def _wait_for_descriptors(self, error: OSError) -> None:
+        now = self._loop.time()
+        if now - self._shortage_logged_at >= LOG_SHORTAGE_S:
+            self._shortage_logged_at = now
+            logger.warning(
+                "connections have to wait: %s; when that lasts, raise the limit of open files (ulimit -n)",
+                error.strerror,
+            )
+        if self.handshakes:
+            # Those that have just come may be about to speak: the shortage ends one way or the other.
+            self._evict_slow()
+        elif self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+            for _ in range(AT_ONCE):  # those that have waited longest; each descriptor is used again for the next
+                try:
+                    connection, _ = self._sock.accept()
+                except OSError:  # none left, or another process took the descriptor
+                    break
+                _reject(connection, HTTPStatus.SERVICE_UNAVAILABLE, _NO_DESCRIPTORS)
+        self._pause_for(RETRY_S)
 
 
 async def listen(
@@ -116,30 +246,30 @@ async def listen(
     health_paths: tuple[str, ...] = ("/readyz",),
     any_path: bool = False,
     text_only: bool = False,
+    http: tuple[str, HttpHandler] | None = None,
 ) -> Listener:
     """Listen and call `accept` with every channel that passes the handshake.
 
     `any_path`: a WebSocket may be opened at every path that is not for health. `text_only`: binary messages are
-    ignored.
+    ignored. `http`: a path, and who answers the requests to it.
     """
-    access = AccessControl(token, health_paths, any_path)
+    access = AccessControl(token, health_paths, any_path, http_path=None if http is None else http[0])
     if address.scheme == "unix":
         sock = unix_socket(address.path)
     elif address.scheme != "ws":
         raise ListenError(f"cannot listen on {address}: use ws://IP:PORT or unix://PATH")
-    elif not address.is_loopback and token is None:
+    elif not address.is_loopback and len(token or "") < MIN_TOKEN:
+        what = "without a token" if token is None else f"with a token of less than {MIN_TOKEN} characters"
         raise ListenError(
-            f"refusing to listen on {address.host} without a token: everyone who reaches the port could run commands. "
-            "Make a token file and pass --token-file FILE, or listen on 127.0.0.1"
+            f"refusing to listen on {address.host} {what}: everyone who reaches the port could run commands. Make one "
+            "with `umask 077; openssl rand -hex 32 > FILE` and pass --token-file FILE, or listen on 127.0.0.1"
         )
     else:
         # A name can stand for several addresses, each with a free port of its own.
         host = "127.0.0.1" if address.host == "localhost" else address.host
         sock = await tcp_socket(host, address.port)
         address = Address("ws", host, sock.getsockname()[1], "/")
-    listener = Listener(address, access, accept, text_only)
-    listener.begin(sock)
-    return listener
+    return Listener(sock, address, access, accept, text_only, None if http is None else http[1])
 
 
 class _Handshake(asyncio.Protocol):
@@ -147,7 +277,7 @@ class _Handshake(asyncio.Protocol):
 
     def __init__(self, listener: Listener, peer: Peer) -> None:
         self._listener = listener
-        self._peer = peer
+        self.peer = peer
         self._buffer = b""
         self._answered = False
         self._aborted = False
@@ -155,16 +285,21 @@ class _Handshake(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def abort(self) -> None:
+        self._listener.handshakes.pop(self, None)
         self._aborted = True
         if self._transport is not None:
             self._transport.abort()
+
+    def _expire(self) -> None:
+        self.refuse(HandshakeAnswer(HTTPStatus.REQUEST_TIMEOUT, f"no request within {HANDSHAKE_DEADLINE_S:g} s"))
+        self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if self._aborted:
             self._transport.abort()
             return
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_DEADLINE_S, self.abort)
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_DEADLINE_S, self._expire)
 
     def data_received(self, data: bytes) -> None:
         if self._answered:
@@ -173,56 +308,74 @@ class _Handshake(asyncio.Protocol):
         try:
             split = split_head(self._buffer)
         except BadRequest as error:
-            self._refuse(response(HTTPStatus.BAD_REQUEST, str(error)))
+            self.refuse(HandshakeAnswer(HTTPStatus.BAD_REQUEST, str(error)))
             return
         if split is None:
             return
         head, rest = split
-        answer, upgraded = self._listener.access.answer(head)
+        answer = self._listener.access.answer(head)
         limit = self._listener.max_connections
-        if not upgraded:
-            self._refuse(answer)
+        if answer.status not in (HTTPStatus.SWITCHING_PROTOCOLS, HANDED_OVER.status):
+            self.refuse(answer)
         elif len(self._listener.open) >= limit:
             text = f"{limit} connections are open, which is this server's limit; close one and try again"
-            self._refuse(response(HTTPStatus.SERVICE_UNAVAILABLE, text))
+            self.refuse(HandshakeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, text))
+        elif answer is HANDED_OVER:
+            self._hand_over(head, rest)
         else:
-            self._upgrade(answer, rest)
+            self._upgrade(bytes(answer), rest)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._listener.half_open.left(self._peer.group, self, asyncio.get_running_loop().time())
-        self._stop_clock()
+        self._listener.handshakes.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _done(self) -> asyncio.Transport:
+        """The handshake is over: somebody else has the transport now."""
+        assert self._transport is not None
+        del self._listener.handshakes[self]
+        if self._deadline is not None:
+            self._deadline.cancel()
+        return self._transport
+
+    def _hand_over(self, head: Head, rest: bytes) -> None:
+        transport, listener = self._done(), self._listener
+        assert listener.http is not None
+        token = object()
+        listener.open.add(token)
+        protocol = listener.http(head, lambda: listener.open.discard(token))
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(rest)
 
     def _upgrade(self, answer: bytes, rest: bytes) -> None:
-        transport, listener = self._transport, self._listener
-        assert transport is not None
-        listener.half_open.passed(self._peer.group, self)
-        self._stop_clock()
+        transport, listener = self._done(), self._listener
         transport.write(answer)
         framer = WebSocketFramer(client=False, text_only=listener.text_only)
-        channel = _Admitted(framer, self._peer.name, listener.open)
+        channel = _Admitted(framer, self.peer.name, listener.open)
         transport.set_protocol(channel)
         channel.connection_made(transport)
         if rest:
             channel.data_received(rest)
         listener.accept(channel)
 
-    def _refuse(self, answer: bytes) -> None:
-        """It counts until it has gone: a peer need not take the answer."""
+    def refuse(self, answer: HandshakeAnswer) -> None:
+        """Answer, and wait for the end of the connection, which counts until then: a peer need not take the answer."""
+        if self._answered:
+            return
         self._answered = True
         self._buffer = b""
-        assert self._transport is not None
-        self._transport.write(answer)
-        self._transport.close()
-
-    def _stop_clock(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        if answer.status != HTTPStatus.OK and answer is not SHUTTING_DOWN:
+            self._listener.log_refusal(self.peer, answer.text)
+        if self._transport is not None:
+            self._transport.write(bytes(answer))
+            self._transport.close()
 
 
 class _Admitted(StreamChannel):
     """A channel that counts against the limit for as long as it holds its descriptor."""
 
-    def __init__(self, framer: WebSocketFramer, peer: str, everyone: set[Channel]) -> None:
+    def __init__(self, framer: WebSocketFramer, peer: str, everyone: set[object]) -> None:
         super().__init__(framer, peer, keepalive=True)
         self._everyone = everyone
         everyone.add(self)
@@ -230,6 +383,16 @@ class _Admitted(StreamChannel):
     def connection_lost(self, error: Exception | None) -> None:
         self._everyone.discard(self)
         super().connection_lost(error)
+
+
+def _reject(connection: socket.socket, status: HTTPStatus, text: str) -> None:
+    """Answer without reading the request, and close."""
+    with connection, contextlib.suppress(OSError):
+        connection.setblocking(False)
+        connection.send(response(status, text))
+        connection.shutdown(socket.SHUT_WR)
+        # Closing with unread input would reset the connection and lose the answer.
+        connection.recv(1 << 16)
 
 
 def _descriptors() -> int:

@@ -1,8 +1,9 @@
-"""The secret of a listener: made when it starts, kept in a file that only its owner can read, where clients find it.
+"""The secret of a listener: made when it starts, stored in a file that only its owner can read, where clients find it.
 
-The files are in the folder `listeners` of the home, one per address: `127.0.0.1-4500.json`. A server holds a lock on
-its file, so that a stale file can be told from one in use. Process ids would not do: they mean different things in
-different containers.
+The files are in the folder `listeners` of the home, one per address: `127.0.0.1-4500.json`. A server holds an exclusive
+lock on its file for as long as it listens. A file without one is that of a killed server, whose port may be another
+user's by now: clients send its token to nobody, and the next server removes it. Process ids would not do: they mean
+different things in different containers.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class SecretFile:
 
 
 class ResolvedAddress(NamedTuple):
-    """How to connect: where, with which token, and what to tell the user if the server refuses."""
+    """What is needed to connect: the address, the token, and advice for the user if the server refuses."""
 
     address: Address
     token: str | None
@@ -103,29 +104,31 @@ def resolve_address(address: Address, token: str | None, environ: Mapping[str, s
     if home is None:
         return ResolvedAddress(address, None, f"{ways}: this user has no home where it could be looked up")
     path = os.path.join(home, FOLDER, _file_name(exact))
-    found = _read(path, str(exact))
-    if found is None:
-        return ResolvedAddress(address, None, f"{ways}, or set TREADLE_HOME to the server's home: it is not in {path}")
-    return ResolvedAddress(exact, found, f"{ways}: the one in {path} is of another server")
+    found, why = _look_up(path, str(exact))
+    return ResolvedAddress(address if found is None else exact, found, f"{ways}{why}")
 
 
 def _file_name(address: Address) -> str:
     return f"{address.host}-{address.port}.json"
 
 
-def _read(path: str, url: str) -> str | None:
-    """The token for that URL; None if there is none, or if others could have written the file."""
+def _look_up(path: str, url: str) -> tuple[str | None, str]:
+    """The token for that URL, and what to add if the server refuses. None if there is no file, if others could have
+    written it, or if its server has ended."""
+    missing = None, f", or set TREADLE_HOME to the server's home: it is not in {path}"
     try:
         with _opened_folder(os.path.dirname(path)) as folder:
             fd = os.open(os.path.basename(path), _READ, dir_fd=folder)
             with open(fd, "rb") as file:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                    return None
+                    return missing
+                if not _is_locked(fd):
+                    return None, f": the one in {path} is of a server that has ended, so it was not sent"
                 record = msgspec.json.decode(file.read(MAX_FILE), type=_Record)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    return record.token if record.url == url else None
+        return missing
+    return (record.token, f": the one in {path} is of another server") if record.url == url else missing
 
 
 def _replace(folder: int, name: str, data: bytes) -> int:
@@ -134,8 +137,7 @@ def _replace(folder: int, name: str, data: bytes) -> int:
     fd = os.open(aside, _CREATE, 0o600, dir_fd=folder)
     try:
         os.fchmod(fd, 0o600)
-        with contextlib.suppress(OSError):  # a file system without locks; `_sweep` does nothing there either
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(fd, data)
         os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -154,10 +156,19 @@ def _sweep(folder: int) -> None:
         with contextlib.suppress(OSError):  # in use, or gone
             fd = os.open(name, _READ, dir_fd=folder)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(name, dir_fd=folder)
+                if not _is_locked(fd):
+                    os.unlink(name, dir_fd=folder)
             finally:
                 os.close(fd)
+
+
+def _is_locked(fd: int) -> bool:
+    """Whether its server holds it. Whoever asks takes a shared lock, which nobody mistakes for the server's."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Sockets to listen on, and who is at the other end of an accepted one."""
+"""Sockets: connecting to an address, sockets to listen on, and who is at the other end of a connection."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, cast
 
-from treadle.errors import TreadleError
-from treadle.transport.address import Address
+from treadle.errors import ChannelClosed
+from treadle.transport.address import Address, ListenError
+from treadle.transport.listener_secret import resolve_address
+from treadle.transport.stream import StreamChannel
+from treadle.transport.websocket import BadRequest, Upgrade, WebSocketFramer, split_head
 
 # A server that is alive but overrun keeps us waiting for its answer; this is long enough to call it alive.
 PROBE_S = 1.0
@@ -19,17 +22,17 @@ PROBE_S = 1.0
 BACKLOG = 1024
 
 
-class ListenError(TreadleError):
-    """The address cannot be listened on; the message says why and what to do."""
-
-
 class Peer(NamedTuple):
-    """`group` identifies a peer for counting: its network address, or its process for unix sockets."""
+    """Who is at the other end of a connection."""
 
     name: str
-    group: Hashable
     user: int | None
     """Known for unix sockets only."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it runs as somebody else than this user and root, as far as is known."""
+        return self.user not in (None, 0, os.geteuid())
 
 
 async def tcp_socket(host: str, port: int) -> socket.socket:
@@ -69,16 +72,23 @@ def unix_socket(path: str) -> socket.socket:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Who has connected. Raises `OSError` when that cannot be told any more."""
+    """The peer of a connection. Raises `OSError` when it has gone."""
     if connection.family == socket.AF_UNIX:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, user, _ = struct.unpack("3i", credentials)
-        return Peer("unix socket", pid, user)
+        _, user, _ = struct.unpack("3i", credentials)
+        return Peer("unix socket", user)
     host, port = connection.getpeername()[:2]
-    if connection.family == socket.AF_INET6:
-        # One machine usually has the whole lower half to choose from.
-        return Peer(f"{host}:{port}", socket.inet_pton(socket.AF_INET6, host.partition("%")[0])[:8], None)
-    return Peer(f"{host}:{port}", host, None)
+    return Peer(f"{host}:{port}", None)
+
+
+def check_server(connection: socket.socket) -> None:
+    """Raise `ChannelClosed` if a unix socket is served by a stranger, who may have taken the place of our server. For
+    clients, before they send anything."""
+    if connection.family == socket.AF_UNIX and (peer := peer_of(connection)).is_stranger:
+        raise ChannelClosed(
+            f"the server there runs as user {peer.user}, not as you (user {os.geteuid()}) or root, so nothing was "
+            "sent; start one of your own, with a socket in a folder that only you can write to"
+        )
 
 
 def set_nodelay(connection: socket.socket) -> None:
@@ -91,7 +101,7 @@ def _check_folder(path: str) -> None:
     """Whoever can rename things there could put a socket of his own in the place of ours."""
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
-        return  # which is told better when it is tried
+        return  # binding fails with a better message
     if status.st_uid not in (os.geteuid(), 0):
         problem = "belongs to another user"
     elif status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
@@ -112,3 +122,102 @@ def _remove_stale(path: str) -> None:
         except OSError as error:
             raise ListenError(f"cannot listen on unix://{path}: {error.strerror or error}") from None
     raise ListenError(f"cannot listen on unix://{path}: another server is listening there")
+
+
+async def connect(
+    address: Address,
+    *,
+    token: str | None = None,
+    deadline_s: float = 10.0,
+    environ: Mapping[str, str] | None = None,
+) -> StreamChannel:
+    """Open a WebSocket channel; raises `ChannelClosed` with the reason.
+
+    Without a token, that of a listener on this machine is looked up in the home, which `environ` names (None: this
+    process's).
+    """
+    address, token, advice = resolve_address(address, token, os.environ if environ is None else environ)
+    place = (address.authority, address.path) if address.scheme in ("ws", "wss") else ("localhost", "/")
+    upgrade = Upgrade.new(*place, token, advice)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(deadline_s):
+            if address.scheme == "unix":
+                _, opening = await loop.create_unix_connection(lambda: _Opening(upgrade, str(address)), address.path)
+            elif address.scheme in ("ws", "wss"):
+                _, opening = await loop.create_connection(
+                    lambda: _Opening(upgrade, str(address)),
+                    address.host,
+                    address.port,
+                    ssl=True if address.scheme == "wss" else None,
+                )
+            else:
+                raise ChannelClosed(f"cannot connect to {address}: use ws://, wss:// or unix://, or a command line")
+            try:
+                return await opening.opened
+            except BaseException:
+                opening.abort()
+                raise
+    except TimeoutError:
+        raise ChannelClosed(f"cannot connect to {address}: no answer within {deadline_s:g} s") from None
+    except OSError as error:
+        raise ChannelClosed(f"cannot connect to {address}: {error.strerror or error}") from None
+    except UnicodeError:
+        raise ChannelClosed(f"cannot connect to {address}: that is no host name") from None
+
+
+class _Opening(asyncio.Protocol):
+    """A connection until the server has accepted the upgrade."""
+
+    def __init__(self, upgrade: Upgrade, peer: str) -> None:
+        self._upgrade = upgrade
+        self._peer = peer
+        self._buffer = b""
+        self._transport: asyncio.Transport | None = None
+        self.opened: asyncio.Future[StreamChannel] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        connection = transport.get_extra_info("socket")
+        try:
+            check_server(connection)
+        except ChannelClosed as error:
+            self._fail(ChannelClosed(f"cannot connect to {self._peer}: {error}"))
+            return
+        set_nodelay(connection)
+        transport.write(self._upgrade.request())
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            split = split_head(self._buffer)
+            if split is None:
+                return
+            self._upgrade.check(*split)
+        except (BadRequest, ChannelClosed) as error:
+            self._fail(ChannelClosed(f"{self._peer}: {error}"))
+            return
+        transport = self._transport
+        assert transport is not None
+        channel = StreamChannel(WebSocketFramer(client=True), self._peer, keepalive=True)
+        transport.set_protocol(channel)
+        channel.connection_made(transport)
+        if split[1]:
+            channel.data_received(split[1])
+        if self.opened.done():  # the caller waits no more
+            transport.abort()
+        else:
+            self.opened.set_result(channel)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(ChannelClosed(f"{self._peer}: the connection ended during the handshake"))
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, error: ChannelClosed) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(error)
+            self.opened.exception()  # seen: a caller whose time is up before it has the connection never looks
+        self.abort()

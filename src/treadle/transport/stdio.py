@@ -1,4 +1,7 @@
-"""Channels over pipes: our own standard input and output, or those of a child."""
+"""Channels of JSON lines over pipes: our own standard input and output, or those of a child.
+
+`LineFramer`, sans I/O, has one message per line, LF or CRLF, and skips blank lines.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,69 @@ from collections.abc import Sequence
 from typing import IO, cast
 
 from treadle.errors import ChannelClosed
-from treadle.transport.lines import LineFramer
 from treadle.transport.stream import StreamChannel
 
-# A child that was told to end (its stdin is closed) gets this long before it is killed.
+MAX_LINE = 64 << 20
+# A child whose stdin is closed has this long to end before it is killed.
 CHILD_GRACE_S = 5.0
+
+
+class LineFramer:
+    """The framing of lines, with the interface of `WebSocketFramer`: bytes in, messages out."""
+
+    def __init__(self, *, max_line: int = MAX_LINE) -> None:
+        self._max_line = max_line
+        self._line = bytearray()  # the one that has not ended yet
+        self.outgoing: list[bytes] = []
+        self.ended: bool = False
+        self.broken: bool = False
+        self.end_reason: str = ""
+
+    def receive(self, data: bytes) -> list[bytes]:
+        if self.ended:
+            return []
+        *lines, rest = data.split(b"\n")
+        if lines and self._line:
+            self._line += lines[0]
+            lines[0] = bytes(self._line)
+            self._line.clear()
+        self._line += rest
+        messages: list[bytes] = []
+        for line in lines:
+            if not self._fits(line):
+                return messages
+            message = line.strip(b"\r \t")
+            if message:
+                messages.append(message)
+        self._fits(self._line)
+        return messages
+
+    def _fits(self, line: bytes | bytearray) -> bool:
+        if len(line) > self._max_line:
+            self.ended = self.broken = True
+            self.end_reason = f"a line is over the limit of {self._max_line} bytes"
+            self._line.clear()
+        return not self.ended
+
+    def rest(self) -> bytes:
+        """Take what came after the last line end."""
+        rest = bytes(self._line).strip(b"\r \t")
+        self._line.clear()
+        return rest
+
+    def receive_eof(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self.end_reason = "end of input"
+
+    def message(self, payload: bytes) -> list[bytes]:
+        return [payload, b"\n"]
+
+    def ping(self) -> list[bytes]:
+        return []
+
+    def close(self) -> list[bytes]:
+        return []
 
 
 async def stdio_channel(reader_fd: int, writer_fd: int, peer: str) -> StreamChannel:
@@ -30,7 +91,7 @@ async def stdio_channel(reader_fd: int, writer_fd: int, peer: str) -> StreamChan
 
 
 def _can_wait(fd: int) -> bool:
-    """Asked beforehand: some event loops end the program when they are given a plain file, and none can wait for
+    """Whether an event loop can wait for it: some end the program when given a plain file, and none can wait for
     `/dev/null`."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)

@@ -159,7 +159,7 @@ class StreamChannel(Channel, asyncio.Protocol):
             self._read(False)
 
     def _read(self, wanted: bool) -> None:
-        """Whether bytes are taken from the transport. Not all of them tell: pipes of Python 3.11.2 do not."""
+        """Start or stop reading. `_reads` is ours, because not all transports know: pipes of Python 3.11.2 do not."""
         if self._reader is None or self._reads is wanted or self._reader.is_closing():
             return
         self._reads = wanted
@@ -189,7 +189,7 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._finish(self._reason_for(error))
 
     def reading_lost(self, error: Exception | None) -> None:
-        """Of two transports, the reading one has ended: what waits in the other still goes out."""
+        """The reading one of two transports has ended: what waits in the other still goes out."""
         self._reader = None
         self._framer.end_reason = self._reason_for(error)
         self._framer.ended = True
@@ -199,7 +199,7 @@ class StreamChannel(Channel, asyncio.Protocol):
             self._finish(self._framer.end_reason)
 
     def writing_lost(self, error: Exception | None) -> None:
-        """Of two transports, the writing one has ended: what the peer has written can still be read."""
+        """The writing one of two transports has ended: what the peer has written can still be read."""
         self._writer = None
         if self._reader is None:
             self._finish(self._reason_for(error))
@@ -217,7 +217,7 @@ class StreamChannel(Channel, asyncio.Protocol):
     # --- inside ---
 
     def _put(self, pieces: list[bytes]) -> None:
-        """Into the next write, which comes when this step of the loop is over, or now when there is enough for one."""
+        """Add to the next write, which comes after this step of the loop, or now when there is enough for one."""
         self._batch += pieces
         for piece in pieces:
             self._batch_size += len(piece)
@@ -246,8 +246,8 @@ class StreamChannel(Channel, asyncio.Protocol):
             self.close()
 
     def _close_our_half(self, writer: asyncio.WriteTransport) -> None:
-        """Then wait for the peer's. A socket that is closed with unread input is reset, and a reset drops what is still
-        on its way to the peer; so what comes is read and thrown away."""
+        """Close our half, and wait for the peer to close its own. A socket that is closed with unread input is reset,
+        and a reset drops what is still on its way to the peer; so what comes is read and thrown away."""
         try:
             if self._duplex and writer.can_write_eof():
                 writer.write_eof()

@@ -101,8 +101,8 @@ class AcpEditor:
 
     # --- sessions ---
 
-    def new_session(self, mode: str | None = None) -> AcpSession:
-        result = self.ask("session/new", cwd=str(self.cwd), mcpServers=[])
+    def new_session(self, mode: str | None = None, *, mcp_servers: Sequence[Json] = ()) -> AcpSession:
+        result = self.ask("session/new", cwd=str(self.cwd), mcpServers=list(mcp_servers))
         session = self._session(result["sessionId"], result)
         if mode is not None:
             session.set_mode(mode)

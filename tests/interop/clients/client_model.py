@@ -11,8 +11,7 @@ import re
 import uuid
 from typing import Any, Final
 
-from treadle.testing import EngineModel, RecordedRequest, Usage
-from treadle.testing.replies import Reply, message_events, message_item, sse_reply, stream
+from treadle.testing import EngineModel, RecordedRequest, Reply, Usage, message_events, message_item, sse_reply, stream
 
 TITLE: Final = "Say hello"
 FIRST: Final = "first piece, "

@@ -33,7 +33,7 @@ SCHEMA: Final = {
 
 
 class AiSdk(DrivenChild):
-    """Told what to do by `ai_sdk_driver.mjs`."""
+    """RecordingView what to do by `ai_sdk_driver.mjs`."""
 
     def stream(self, prompt: str, look: Look | None = None, **more: Any) -> Json:
         self.forget()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+import kit.mcp_probe
 from interop.clients.acp_editor import AcpEditor, AcpRefused, AcpSession
 from interop.clients.client_model import FINDING, FIRST, PLAN, SECOND, TITLE
 from interop.clients.client_stage import MODEL, WAIT_S, ClientStage
@@ -23,6 +25,7 @@ from kit.processes import child_of
 pytestmark = pytest.mark.interop
 scenario = scenario_of("codex-acp")
 
+PROBE = {"name": "probe", "command": sys.executable, "args": ["-I", "-S", kit.mcp_probe.__file__], "env": []}
 OpenEditor: TypeAlias = Callable[..., AcpEditor]
 
 
@@ -47,7 +50,7 @@ def editor(open_editor: OpenEditor) -> AcpEditor:
 
 @pytest.fixture(scope="module")
 def extended(open_editor: OpenEditor) -> AcpEditor:
-    """An editor of the house that has added to the protocol."""
+    """An editor that has added to the protocol."""
     return open_editor(extensions=["sessionIndex", "asyncTasks"])
 
 
@@ -229,6 +232,47 @@ def test_acp_question(editor: AcpEditor) -> None:
     [asked] = session.asked
     assert asked["requestedSchema"]["properties"]["colour"]["title"] == "Which one?"
     assert session.said() == 'tool said: {"answers":{"colour":{"answers":["red"]}}}'
+
+
+@scenario("MCP server of the session")
+def test_acp_mcp_server(editor: AcpEditor) -> None:
+    session = editor.new_session(mcp_servers=[PROBE])
+    assert session.prompt('CALL:mcp__probe.echo {"text": "from the editor"}') == "end_turn"
+    assert "from the editor" in session.said()
+    [call] = session.tool_calls()
+    assert (call["title"], call["status"]) == ("mcp.probe.echo", "completed")
+    assert call["rawOutput"]["result"]["content"] == [{"type": "text", "text": "from the editor"}]
+    assert session.asked == []
+    another = editor.new_session()
+    assert another.prompt('CALL:mcp__probe.echo {"text": "from another"}') == "end_turn"
+    assert "unsupported call" in another.said()
+
+
+@scenario("MCP server: approval of a call")
+def test_acp_mcp_approval(editor: AcpEditor) -> None:
+    session = editor.new_session("workspace-write", mcp_servers=[PROBE])
+    session.choice = "allow_session"
+    for _ in range(2):
+        assert session.prompt('CALL:mcp__probe.write_it {"text": "x"}') == "end_turn"
+        assert session.said().endswith("written")
+    [asked] = session.asked
+    offered = ["allow_once", "allow_session", "allow_always", "cancel"]
+    assert [option["optionId"] for option in asked["options"]] == offered
+    session.choice = "cancel"
+    assert session.prompt('CALL:mcp__probe.sample {"text": "x"}') == "end_turn"
+    assert session.said().endswith("user cancelled MCP tool call")
+    assert [call["status"] for call in session.tool_calls()] == ["completed", "completed", "failed"]
+
+
+@scenario("MCP server: its question to the user")
+def test_acp_mcp_question(editor: AcpEditor) -> None:
+    session = editor.new_session("workspace-write", mcp_servers=[PROBE])
+    session.choice = "allow_once"
+    session.form = {"name": "Ada"}
+    assert session.prompt('CALL:mcp__probe.ask {"text": "Who is it?"}') == "end_turn"
+    *_, asked = session.asked
+    assert asked["message"] == "Who is it?"
+    assert '{"action": "accept", "content": {"name": "Ada"}}' in session.said()
 
 
 @scenario("title")

@@ -24,7 +24,7 @@ DRIVER: Final = Path(__file__).with_name("hermes_driver.py")
 
 
 class Hermes(DrivenChild):
-    """Told what to do by `hermes_driver`."""
+    """RecordingView what to do by `hermes_driver`."""
 
     def __init__(self, library: Path, stage: ClientStage) -> None:
         home = str(stage.home / ".codex")

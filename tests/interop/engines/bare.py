@@ -16,8 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from treadle.testing import EngineHome
-from treadle.testing.engines.engine_home import EngineName
+from treadle.testing import EngineHome, EngineName
 
 RUN_S: Final = 100.0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from treadle.testing.engines.engine_home import EngineName
+from treadle.testing import EngineName
 
 Line = dict[str, Any]
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from interop.engines import bare
-from treadle.testing import EngineHome
-from treadle.testing.engines.engine_home import EngineName
+from treadle.testing import EngineHome, EngineName
 
 pytestmark = pytest.mark.interop
 

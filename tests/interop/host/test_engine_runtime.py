@@ -11,9 +11,17 @@ import pytest
 
 from interop.peers import installed
 from interop.runners.driving import DEADLINE_S, staged
-from treadle.host.ask import Ask, Choice
-from treadle.host.engine.runtime import EngineRuntime
-from treadle.host.runtime import ItemCompleted, Opening, RuntimeEvent, ThreadNamed, TurnEnded, UsageReported
+from treadle.host import (
+    Ask,
+    Choice,
+    EngineRuntime,
+    ItemCompleted,
+    Opening,
+    RuntimeEvent,
+    ThreadNamed,
+    TurnEnded,
+    UsageReported,
+)
 from treadle.runners import ClaudeRunner, OpenCodeRunner, PiRunner, Runner, Timeouts
 from treadle.testing import EngineHome
 

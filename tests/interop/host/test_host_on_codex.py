@@ -14,7 +14,7 @@ import pytest
 from host_stage import HostStage, alive, begin, descendants, pid_of
 from interop.peers import installed
 from system.host import test_app_server_death, test_app_server_runtime
-from treadle.host.faults import RuntimeFault
+from treadle.host import RuntimeFault
 
 pytestmark = [pytest.mark.anyio, pytest.mark.interop]
 

@@ -15,10 +15,7 @@ import pytest
 from contract.wire_plays import DIALECTS, Answer, Call, heard, used
 from contract.wire_stage import outcome
 from interop.peers import installed
-from treadle.llm.model import ItemDone, ModelRequest, TextDelta, TokenUsage
-from treadle.llm.output_items import FunctionCallItem
-from treadle.llm.provider import read_provider
-from treadle.llm.provider_model import ProviderModel
+from treadle.llm import FunctionCallItem, ItemDone, ModelRequest, ProviderModel, TextDelta, TokenUsage, read_provider
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("aimock"), pytest.mark.anyio]
 PIECE = 7

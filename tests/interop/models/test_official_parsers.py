@@ -11,9 +11,7 @@ import pytest
 from contract.wire_plays import DIALECTS, Answer, heard, used
 from contract.wire_stage import outcome
 from interop.models.official import Official
-from treadle.llm.model import ModelRequest
-from treadle.llm.provider import read_provider
-from treadle.llm.provider_model import ProviderModel
+from treadle.llm import ModelRequest, ProviderModel, read_provider
 from treadle.testing import EngineModel, MockModel, ToolCall, Usage
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("official"), pytest.mark.anyio]

@@ -13,12 +13,8 @@ import pytest
 from contract.wire_plays import DIALECTS, Answer, Call, Dialect
 from contract.wire_stage import Outcome
 from interop.models.official import PACKAGE, Official
-from treadle.llm.model import ItemDone, ModelRequest
-from treadle.llm.output_items import FunctionCallItem
-from treadle.llm.provider import ProviderConfig
-from treadle.llm.sse import SseParser
-from treadle.llm.wire_api import Asking
-from treadle.llm.wire_apis import find_wire_api
+from treadle.http import SseParser
+from treadle.llm import Asking, FunctionCallItem, ItemDone, ModelRequest, ProviderConfig, find_wire_api
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("official")]
 

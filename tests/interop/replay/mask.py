@@ -38,7 +38,7 @@ _TURN_KEYS: Final = frozenset({"turnId", "rootTurnId", "beforeTurnId", "lastTurn
 _CATALOGS: Final = frozenset({"model/list", "skills/list"})
 
 # The order of these relative to the answer of `turn/start` is not promised, so they make a stream of their own.
-_BESIDE: Final = frozenset({"warning", "thread/settings/updated"})
+_BESIDE: Final = frozenset({"warning", "thread/settings/updated", "mcpServer/startupStatus/updated"})
 _MERGED: Final = {
     "item/agentMessage/delta": "delta",
     "item/reasoning/summaryTextDelta": "delta",

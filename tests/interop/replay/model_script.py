@@ -31,8 +31,11 @@ _SESSION: Final = re.compile(r"session ID (\d+)")
 class ModelScript:
     """Answers the requests of one scenario; a function for `MockModel(on_empty=...)`. Thread-safe."""
 
-    def __init__(self, replies: Sequence[Sequence[Json]], places: Places) -> None:
+    def __init__(self, replies: Sequence[Sequence[Json]], places: Places, usage: Sequence[int] = ()) -> None:
         self._waiting = list(replies)
+        self._usage: Json = dict(USAGE)
+        if usage:
+            self._usage = {"input_tokens": usage[0], "output_tokens": usage[1], "total_tokens": sum(usage)}
         self._places = places
         self._gates: dict[str, threading.Event] = {}
         self._guard = threading.Lock()  # the two lists and the gates
@@ -86,7 +89,7 @@ class ModelScript:
                 held = str(step["hold"])
                 gate = threading.Event() if held == FOREVER else self._gate(held)
                 gate_after = len(frames) - (1 if events else 0)  # an item is held before it is finished
-        done = {**_response("completed"), "output": output, "usage": USAGE}
+        done = {**_response("completed"), "output": output, "usage": self._usage}
         return _stream([*frames, _frame({"type": "response.completed", "response": done})], gate, gate_after)
 
     def _events(self, step: Json, index: int, request: RecordedRequest, output: list[Json]) -> list[Json]:
@@ -129,6 +132,8 @@ class ModelScript:
             return {"type": "web_search_call", "id": step["id"], "status": "completed", "action": action}, []
         arguments = self._arguments(step["args"], request)
         common = {"name": step["call"], "arguments": arguments}
+        if "namespace" in step:
+            common["namespace"] = step["namespace"]
         return {"type": "function_call", "id": f"fc_{step['id']}", "call_id": step["id"], **common}, []
 
     def _arguments(self, arguments: Mapping[str, Any] | str, request: RecordedRequest) -> str:

@@ -64,7 +64,7 @@ class Played:
 async def play(scenario: Scenario, command: Sequence[str], base: Path, skipped: frozenset[str] = frozenset()) -> Played:
     """Play every session of a scenario. Requests in `skipped` are not sent, see `without`."""
     places = Places(base)
-    script = ModelScript(scenario.replies, places)
+    script = ModelScript(scenario.replies, places, scenario.usage)
     played = Played()
     ids: dict[str, str] = {}
     with MockModel(on_empty=script) as model:

@@ -28,6 +28,7 @@ VENDOR_TEXTS: Final = {
 }
 
 _REPEATED: Final = re.compile(r"<(.)\*(\d+)>")  # `<y*1000>`: a recording need not hold a megabyte of one letter
+_LINES: Final = re.compile(r"<lines\*(\d+)>")  # nor so many numbered lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ def _object_of(raw: str) -> Json:
 
 def _expand(value: Any) -> Any:
     if isinstance(value, str):
+        if lines := _LINES.fullmatch(value):
+            return "".join(f"line {number:07}\n" for number in range(int(lines[1])))
         repeated = _REPEATED.fullmatch(value)
         return repeated[1] * int(repeated[2]) if repeated else value
     if isinstance(value, list):

@@ -6,7 +6,9 @@ Owns `scenarios.toml`, whose head explains the keys. Does not play: `player` doe
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -30,6 +32,7 @@ wire_api = "responses"
 request_max_retries = {request_max_retries}
 stream_max_retries = {stream_max_retries}
 """
+_MCP_SERVER: Final = str(Path(__file__).with_name("recorded_server.py"))
 _DEFAULTS: Final = {
     "model": "mock-model",
     "approval_policy": "never",
@@ -91,6 +94,8 @@ class Scenario:
     websocket: bool = False
     after_model_requests: Mapping[str, int] = field(default_factory=dict)
     unordered_output: Sequence[str] = ()
+    usage: Sequence[int] = ()
+    mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def sessions(self) -> list[list[Line]]:
         return [load(name) for name in self.recordings]
@@ -100,6 +105,7 @@ class Scenario:
         places.codex_home.mkdir(parents=True)
         places.workspace.mkdir()
         config = _CONFIG.format(base_url=base_url, **{**_DEFAULTS, **self.config})
+        config += "".join(map(_server_table, self.mcp_servers.items()))
         (places.codex_home / "config.toml").write_text(config, encoding="utf-8")
         for name, content in self.files.items():
             path = places.workspace / name
@@ -113,6 +119,21 @@ def load_scenarios() -> dict[str, Scenario]:
     """Every scenario by name."""
     document = tomllib.loads((DATA / "scenarios.toml").read_text(encoding="utf-8"))
     return {name: _scenario(name, table) for name, table in document.items()}
+
+
+def _server_table(server: tuple[str, Mapping[str, Any]]) -> str:
+    """`[mcp_servers.NAME]`; one with a `mode` is the recorded server in that mode."""
+    name, given = server
+    table = {key: value for key, value in given.items() if key != "mode"}
+    if "mode" in given:
+        table |= {"command": sys.executable, "args": ["-I", "-S", _MCP_SERVER, given["mode"]]}
+    return f"\n[mcp_servers.{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{json.dumps(key)} = {_toml(each)}' for key, each in value.items())} }}"
+    return json.dumps(value)
 
 
 def _make_repository(folder: Path) -> None:
@@ -138,4 +159,6 @@ def _scenario(name: str, table: Json) -> Scenario:
         websocket=table.get("websocket", False),
         after_model_requests=table.get("after_model_requests", {}),
         unordered_output=table.get("unordered_output", ()),
+        usage=table.get("usage", ()),
+        mcp_servers=table.get("mcp_servers", {}),
     )

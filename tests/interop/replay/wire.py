@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,8 +19,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from interop.programs import _child as child_process
 from interop.replay.scenario import End, Places
-from treadle.transport import Address
-from treadle.transport.listener_secret import resolve_address
+from kit.ports import free_port
+from treadle.transport import Address, resolve_address
 
 START_SECONDS: Final = 30.0
 END_SECONDS: Final = 30.0
@@ -136,7 +135,7 @@ async def stdio_server(command: Sequence[str], places: Places, log: Path, receiv
 @asynccontextmanager
 async def websocket_server(command: Sequence[str], places: Places, log: Path, receive: Receiver) -> AsyncIterator[Wire]:
     """Run `<command> --listen ws://127.0.0.1:PORT`; a connection is opened with its first message."""
-    port = _free_port()
+    port = free_port()
     whole = [*command, "--listen", f"ws://127.0.0.1:{port}"]
     async with child_process(whole, places.user_home, places.workspace, log), asyncio.TaskGroup() as group:
         await _listening(port, log)
@@ -151,12 +150,6 @@ async def _read_lines(stream: asyncio.StreamReader, receive: Callable[[str | Non
     while line := await stream.readline():
         receive(line.decode())
     receive(None)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def _listening(port: int, log: Path) -> None:

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from treadle.runners import ActionEvent, Event, ResumeToken, Runner
-from treadle.runners.session_lock import process_start_time
+from treadle.runners import ActionEvent, Event, ResumeToken, Runner, process_start_time
 from treadle.testing import EngineHome, EngineModel
 
 # At the load of a whole test suite a program takes many times as long as alone.

@@ -36,7 +36,7 @@ def runner(request: pytest.FixtureRequest, stage: EngineHome) -> Runner:
 
 def _extra(runner: Runner) -> int:
     """codex tells about its environment in a message of the user, we in one of the developer."""
-    return 0 if "treadle" in runner.command else 1
+    return 0 if isinstance(runner, TreadleRunner) or "treadle" in runner.command else 1
 
 
 def shapes(events: list[Any]) -> list[tuple[str, ...]]:

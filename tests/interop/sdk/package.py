@@ -78,7 +78,7 @@ def write(client: Any, message: dict[str, Any]) -> None:
 def error_of(package: Package, answer: dict[str, Any]) -> Any:
     """What a client raises for such an answer."""
     if package == OURS:
-        from treadle.client.sdk_errors import rpc_error
+        from treadle.client import rpc_error
 
         return rpc_error(**answer["error"])
     return import_module("openai_codex.errors").map_jsonrpc_error(**answer["error"])
@@ -144,7 +144,7 @@ class _Ear:
         self._misfit = misfit
 
     def frames_received(self, frames: list[bytes]) -> None:
-        from treadle.client.notification import UnknownNotification, make
+        from treadle.client import UnknownNotification, make
 
         for message in map(json.loads, frames):
             self._note("<", message)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from interop.sdk.interpreter import SdkInterpreter
-from treadle.protocol.app.base import Word
+from treadle.protocol.app import Word
 from unit.protocol.app_words import words
 
 pytestmark = pytest.mark.interop

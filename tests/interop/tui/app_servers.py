@@ -6,7 +6,6 @@ Owns its process, its home and the secret of its listener.
 from __future__ import annotations
 
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -16,12 +15,12 @@ from typing import Final, Literal, TypeAlias
 
 from interop.programs import ROOT, START_SECONDS, STOP_SECONDS, codex_config
 from interop.tui.told_model import ToldModel
+from kit.ports import free_port
 
 Kind: TypeAlias = Literal["ours", "codex"]
 SECRET: Final = "a-secret-of-the-listener-in-a-test"
 POLL_SECONDS: Final = 0.02
 PATIENCE_SECONDS: Final = 1.0
-# Below those that the system gives away by itself: nobody takes the port of a server while it is started again.
 PORTS: Final = range(20_000, 32_000)
 
 COMPACT_PROMPT: Final = "Sum it up."  # of both, to tell their requests by
@@ -52,7 +51,8 @@ class AppServer:
         self._temporary.mkdir()
         token = home / "token"
         token.write_text(SECRET)
-        self._port = _free_port()
+        token.chmod(0o600)
+        self._port = free_port()
         self.url = f"ws://127.0.0.1:{self._port}"
         self._command = [
             *([sys.executable, "-m", "treadle"] if kind == "ours" else [str(codex)]),
@@ -107,13 +107,3 @@ class AppServer:
     def _listens(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(PORTS)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue  # someone listens there
-        return port

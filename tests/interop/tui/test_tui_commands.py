@@ -12,7 +12,7 @@ from interop.scripted_model import apply_patch, exec_command
 from interop.tui.app_servers import COMPACT_PROMPT
 from interop.tui.conftest import CLIENT, OpenTui
 from interop.tui.told_model import ToldModel
-from treadle.testing.replies import ToolCall
+from treadle.testing import ToolCall
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 

@@ -11,8 +11,7 @@ import threading
 from collections import deque
 from typing import Final, TypeAlias
 
-from treadle.testing import MockModel, RecordedRequest
-from treadle.testing.replies import Reply, ToolCall, item_events, sse_reply, stream
+from treadle.testing import MockModel, RecordedRequest, Reply, ToolCall, item_events, sse_reply, stream
 
 Step: TypeAlias = str | Reply | ToolCall
 
@@ -24,7 +23,10 @@ VERDICT: Final = {"risk_level": "low", "user_authorization": "high", "outcome": 
 
 
 class ToldModel(MockModel):
-    """It answers what it was told (`when`), in turn. It also gives titles, and allows what it is to review."""
+    """It answers what it was told (`when`), in turn. It also gives titles, and allows what it is to review.
+
+    A call of `space.name` is one of a tool in a namespace.
+    """
 
     def __init__(self) -> None:
         self._told: dict[str, deque[Step]] = {}
@@ -72,6 +74,9 @@ class ToldModel(MockModel):
 
     def _call(self, call: ToolCall) -> Reply:
         item = call.item(f"call_{self._calls}")
+        namespace, _, name = call.name.rpartition(".")
+        if namespace:
+            item |= {"namespace": namespace, "name": name}
         return sse_reply(stream(f"resp_call_{self._calls}", list(item_events(item, 0)), [item], None))
 
 

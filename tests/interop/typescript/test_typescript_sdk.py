@@ -14,8 +14,7 @@ import pytest
 from interop.interop_table import scenario_of
 from interop.peers import installed
 from interop.typescript.sdk_run import SdkRun
-from treadle.testing import MockModel, RecordedRequest, Usage
-from treadle.testing.replies import item_events, message_item, stream
+from treadle.testing import MockModel, RecordedRequest, Usage, item_events, message_item, stream
 
 pytestmark = pytest.mark.interop
 scenario = scenario_of("TypeScript SDK")

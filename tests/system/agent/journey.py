@@ -35,7 +35,7 @@ def at(provider: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def on(harness: AppServerHarness, thread: str | None, provider: str) -> AsyncIterator[tuple[HarnessClient, str]]:
-    """A thread on a server of its own: one that is loaded keeps its provider."""
+    """A thread on a server of its own, so that it is read from the store."""
     async with asyncio.timeout(DEADLINE), harness.connect() as client:
         if thread is None:
             answer = await client.request("thread/start", at(provider))

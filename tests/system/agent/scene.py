@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from treadle.llm.anthropic.messages import GO_ON, OPENING
-from treadle.protocol.app.base import encode
-from treadle.server.app import AppServer
+from treadle.llm import GO_ON, OPENING
+from treadle.server import AppServer
 from treadle.testing import AppServerHarness, HarnessClient, MockModel, RecordedRequest
 
 Json: TypeAlias = dict[str, Any]
@@ -27,6 +25,8 @@ DELTAS = frozenset(
         "item/reasoning/summaryTextDelta",
         "item/reasoning/textDelta",
         "item/commandExecution/outputDelta",
+        "item/mcpToolCall/progress",
+        "mcpServer/startupStatus/updated",
     }
 )
 
@@ -129,14 +129,14 @@ async def waiting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 def keep_replies(client: HarnessClient) -> None:
     """Replies are put among the messages, where a connection would have written them."""
-    local = client._client
-    send = local.send_reply
+    replied = client._replied
 
-    def reply(request_id: Any, result: Any) -> None:
-        client._add({"method": REPLY, "params": {"result": json.loads(encode(result))}})
-        send(request_id, result)
+    def reply(message: Json) -> None:
+        if "result" in message:
+            client.messages.append({"method": REPLY, "params": {"result": message["result"]}})
+        replied(message)
 
-    local.send_reply = reply  # type: ignore[method-assign]
+    client._replied = reply  # type: ignore[method-assign]
 
 
 def said(text: str) -> list[Json]:

@@ -17,12 +17,12 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import Scene, scene
 from treadle import Tool as ClientTool
+from treadle.agent import Tool, ToolCall
 from treadle.agent.tools import built_in
-from treadle.agent.tools.tool import Tool, ToolCall
-from treadle.client.tools import tools_by_name
+from treadle.client import tools_by_name
 from treadle.errors import ArgumentError
 from treadle.testing import ToolCall as ModelCall
-from treadle.tools.specs import function_spec
+from treadle.tools import function_spec, specs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 RECIPES = (Path(__file__).resolve().parents[3] / "CONTRIBUTING.md").read_text()
@@ -39,8 +39,11 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 
 
 def _line(monkeypatch: pytest.MonkeyPatch, *tools: Tool) -> None:
-    """What the recipe writes into `BUILT_IN`."""
-    monkeypatch.setattr(built_in, "BUILT_IN", (*built_in.BUILT_IN, *tools))
+    """What the recipe writes into `BUILT_IN` and beside the names for clients, where somebody may have followed it."""
+    added = {tool.name for tool in tools}
+    others = (tool for tool in built_in.BUILT_IN if tool.name not in added)
+    monkeypatch.setattr(built_in, "BUILT_IN", (*others, *tools))
+    monkeypatch.setattr(specs, "_BUILT_IN_NAMES", specs.built_in_names() | added)
 
 
 @pytest.fixture
@@ -78,7 +81,8 @@ async def test_the_recipe(stage: Scene, recipe: ModuleType, monkeypatch: pytest.
         tools_by_name([ClientTool(lambda: None, name="roll_dice")])
 
 
-async def test_without_its_line_it_is_not_there(stage: Scene) -> None:
+async def test_without_its_line_it_is_not_there(stage: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built_in, "BUILT_IN", tuple(tool for tool in built_in.BUILT_IN if tool.name != "roll_dice"))
     outputs = await _outputs(stage, ModelCall("roll_dice", {"sides": 1}, "c1"))
     assert "roll_dice" not in _told(stage)
     assert outputs["c1"] == "unsupported call: roll_dice"

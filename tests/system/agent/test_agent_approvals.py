@@ -11,7 +11,7 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
 from treadle.errors import RpcError
-from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect
+from treadle.execution import UNPROTECTED, can_protect
 from treadle.testing import ToolCall
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]

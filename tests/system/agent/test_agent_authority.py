@@ -69,6 +69,26 @@ async def test_a_command_for_the_session_is_that_command_in_that_place(tmp_path:
         assert sorted(path.name for path in stage.workspace.glob("*.ran")) == []
 
 
+async def test_a_command_for_the_session_is_no_other_that_reads_like_it(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        (stage.workspace / "run.sh").write_text("touch ran\n")
+        others = ["sh  run.sh", "sh run.sh ", " sh run.sh", "sh run.sh\n", "sh run.sh\r", "'sh' run.sh", 'sh "run.sh"']
+        others += ["sh run.sh #", "sh run.sh;", "sh run.sh\ntouch ran", "sh run.sh && touch ran", "sh ./run.sh"]
+        others += ["sh -- run.sh", "sh -x run.sh", "X=1 sh run.sh", "env sh run.sh", "exec sh run.sh", "s\\h run.sh"]
+        others += ["bash -lc 'sh run.sh'", "bash -c 'sh run.sh'", "$(echo sh) run.sh", "sh ru*.sh", "SH run.sh"]
+        others += ["\u0455h run.sh", "sh\u00a0run.sh", "sh run.sh\u200b", "sh \u202erun.sh", "\uff53h run.sh"]
+        stage.client.answer = lambda ask: {"decision": "acceptForSession"}
+        thread = await stage.start(approvalPolicy="untrusted")
+        await _run(stage, thread, _command("sh run.sh"))
+        (stage.workspace / "ran").unlink()
+        stage.client.answer = lambda ask: {"decision": "decline"}
+        said = await _run(stage, thread, *map(_command, others))
+        assert said == ["rejected by user"] * len(others)
+        assert not (stage.workspace / "ran").exists()
+        await _run(stage, thread, _command("sh run.sh"))
+        assert (stage.workspace / "ran").exists()
+
+
 async def test_a_directory_swapped_while_the_user_is_asked_is_not_run_in(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         sub, outside = stage.workspace / "sub", tmp_path / "outside"

@@ -327,6 +327,7 @@ async def test_a_change_of_the_settings_takes_it_back(tmp_path: Path) -> None:
         stage.model.enqueue_assistant_message("done")
         turn = await stage.begin(thread)
         await stage.client.wait_for(STARTED)
+        await stage.model.arrived(2)  # else the next request of the turn might get the reviewer's answer
         await stage.client.request("thread/settings/update", {"threadId": thread, "approvalsReviewer": "user"})
         await stage.client.wait_for(COMPLETED)
         held.set()

@@ -12,7 +12,7 @@ import pytest
 from system.agent.journey import WIRES, at, journey, on
 from system.agent.scene import DEADLINE, patch, shell
 from treadle.errors import RpcError
-from treadle.llm.known_providers import KNOWN
+from treadle.llm import KNOWN
 from treadle.testing import AppServerHarness, RecordedRequest, ToolCall
 from wire_rules import check_request, wire_of
 
@@ -137,18 +137,23 @@ async def test_a_provider_that_is_not_there_is_refused(tmp_path: Path, method: s
         async with asyncio.timeout(DEADLINE), harness.connect() as client:
             with pytest.raises(RpcError, match=r"model provider `nope` not found"):
                 await client.request(method, {"threadId": thread, "modelProvider": "nope"})
+            with pytest.raises(RpcError, match=r"model provider `nope` not found"):
+                await client.request("thread/start", {"modelProvider": "nope"})
             answer = await client.request("thread/resume", {"threadId": thread})
             assert (answer["modelProvider"], answer["model"]) == ("a", "model-of-responses")
 
 
-async def test_a_loaded_thread_keeps_its_provider(tmp_path: Path) -> None:
-    """The answer says so; a turn has no word for it."""
+async def test_a_thread_in_memory_goes_to_another_provider(tmp_path: Path) -> None:
+    """By thread/resume: a turn has no word for it. The history that is in memory goes with it, without the thoughts."""
     with journey(tmp_path) as harness:
         _enqueue(harness, "a", 0)
-        harness.model.enqueue_assistant_message("more")
+        _enqueue(harness, "c", 1)
         async with on(harness, None, "a") as (client, thread):
             assert (await client.run_turn(thread, "question 0"))["turn"]["status"] == "completed"
             answer = await client.request("thread/resume", {**at("c"), "threadId": thread})
-            assert (answer["modelProvider"], answer["model"]) == ("a", "model-of-responses")
-            assert (await client.run_turn(thread, "question 1", **at("c")))["turn"]["status"] == "completed"
-        assert {wire_of(request) for request in harness.model.requests()} == {"responses"}
+            assert (answer["modelProvider"], answer["model"]) == ("c", "model-of-anthropic")
+            assert (await client.run_turn(thread, "question 1"))["turn"]["status"] == "completed"
+        assert list(map(wire_of, harness.model.requests())) == ["responses"] * 2 + ["anthropic"] * 2
+        for request in harness.model.requests()[2:]:
+            check_request(request)
+            assert not any(sealed in request.body for sealed in _sealed(0))

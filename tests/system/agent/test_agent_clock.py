@@ -29,7 +29,7 @@ def falling_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         now -= STEP_NS
         return now
 
-    monkeypatch.setattr("treadle.agent.ids.time", SimpleNamespace(time_ns=time_ns))
+    monkeypatch.setattr("treadle.agent.event.time", SimpleNamespace(time_ns=time_ns))
 
 
 def members(value: Any, *names: str) -> Iterator[Json]:

@@ -245,7 +245,7 @@ async def test_a_compacted_thread_is_loaded_again(tmp_path: Path) -> None:
         await _talk(stage, thread, "one")
         stage.model.enqueue_assistant_message("summary")
         await _compact(stage, thread)
-        await stage.server.threads.put_away(thread)
+        await stage.server.threads.unload(thread)
         await stage.client.request("thread/resume", {"threadId": thread})
         await _talk(stage, thread, "two")
         assert _said(stage.model.requests()[-1]) == [("assistant", "summary"), ("user", "one"), ("user", "two")]

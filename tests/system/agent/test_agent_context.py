@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from system.agent.scene import gate, roles, scene, shell
-from treadle.agent import context
-from treadle.agent.context import read_instructions
-from treadle.config import Config, InstructionFile
-from treadle.execution import bounded_reads, file_snapshot
-from treadle.execution.file_snapshot import LocalDisks
+from treadle.agent import Instructions, Settings, read_instructions
+from treadle.agent.turn import model_context
+from treadle.config import PERSONALITIES, Config
+from treadle.execution import LocalDisks, bounded_reads
 from treadle.testing import RecordedRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
@@ -81,15 +80,15 @@ async def test_project_files_are_read_again_when_they_look_different(
 ) -> None:
     table = tmp_path / "mounts"
     table.write_text("1 0 8:1 / / rw - ext4 /dev/sda rw\n")
-    monkeypatch.setattr(file_snapshot, "disks", LocalDisks(str(table)))
-    monkeypatch.setattr(file_snapshot, "SETTLED_NS", 0)
+    monkeypatch.setattr(bounded_reads, "disks", LocalDisks(str(table)))
+    monkeypatch.setattr(bounded_reads, "SETTLED_NS", 0)
     reads: list[str] = []
 
-    def read(cwd: str, config: Config) -> list[InstructionFile]:
+    def read(settings: Settings, config: Config) -> Instructions:
         reads.append(threading.current_thread().name)
-        return read_instructions(cwd, config)
+        return read_instructions(settings, config)
 
-    monkeypatch.setattr(context, "read_instructions", read)
+    monkeypatch.setattr(model_context, "read_instructions", read)
     async with scene(tmp_path.resolve()) as stage:
         project = stage.workspace / "AGENTS.md"
         project.write_text("old rules")
@@ -113,9 +112,9 @@ async def test_project_files_on_a_disk_that_hangs_are_missing_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr(file_snapshot, "disks", LocalDisks(str(tmp_path / "none")))
-    monkeypatch.setattr(context, "read_in_thread", partial(bounded_reads.read_in_thread, seconds=0.2))
-    monkeypatch.setattr(context, "read_instructions", lambda *_: hangs.wait() and [])
+    monkeypatch.setattr(bounded_reads, "disks", LocalDisks(str(tmp_path / "none")))
+    monkeypatch.setattr(model_context, "read_in_thread", partial(bounded_reads.read_in_thread, seconds=0.2))
+    monkeypatch.setattr(model_context, "read_instructions", lambda *_: hangs.wait() and [])
     async with scene(tmp_path) as stage:
         stage.model.enqueue_assistant_message("a")
         turn = await stage.run(await stage.start())
@@ -125,12 +124,68 @@ async def test_project_files_on_a_disk_that_hangs_are_missing_with_a_warning(
         assert "AGENTS.md was not looked for" in warning["params"]["message"]
 
 
+async def test_a_project_file_that_leads_to_a_secret_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        home = Path(stage.server.home)
+        (home / "auth.json").write_text('{"OPENAI_API_KEY": "sk-secret"}')
+        repository = home.parent  # people have their settings in a repository
+        (repository / ".git").mkdir()
+        (repository / ".git" / "HEAD").write_text("ref: refs/heads/trunk\n")
+        (home / "git").write_text('[remote "origin"]\nurl = sk-secret\n')
+        (repository / ".git" / "config").symlink_to(home / "git")
+        (repository / "AGENTS.md").symlink_to(home / "auth.json")
+        (stage.workspace / "AGENTS.md").write_text("be kind")
+        for _ in range(2):
+            stage.model.enqueue_assistant_message("a")
+        thread = await stage.start()
+        about = (await stage.client.request("thread/read", {"threadId": thread}))["thread"]["gitInfo"]
+        assert (about["branch"], about["originUrl"]) == ("trunk", None)
+        for _ in range(2):
+            assert (await stage.run(thread))["status"] == "completed"
+        assert all("be kind" in _developer(request) for request in stage.model.requests())
+        assert all(b"sk-secret" not in request.body for request in stage.model.requests())
+        (warning,) = stage.client.told("warning")
+        told = f"{repository}/AGENTS.md is left out: commands of this thread may not read {home}/auth.json"
+        assert warning["params"]["message"] == told
+
+
+async def test_a_profile_with_other_limits_has_other_instructions(tmp_path: Path) -> None:
+    """Of two threads in one directory, one may read what the other may not."""
+    profile = '[permissions.blind]\nextends = ":read-only"\nfilesystem.":workspace_roots"."AGENTS.md" = "deny"\n'
+    async with scene(tmp_path, extra_toml=profile) as stage:
+        (stage.workspace / "AGENTS.md").write_text("be kind")
+        for permissions in (":read-only", "blind", ":read-only"):
+            stage.model.enqueue_assistant_message("a")
+            await stage.run(await stage.start(permissions=permissions))
+        assert ["be kind" in _developer(request) for request in stage.model.requests()] == [True, False, True]
+
+
+async def test_a_skill_and_a_picture_are_not_read_where_commands_may_not(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        home = Path(stage.server.home)
+        (home / "skills").mkdir()
+        (home / "skills" / "own.md").write_text("my own skill")
+        (home / "secret.png").write_bytes(b"\x89PNG\r\n\x1a\n secret")
+        (home / "auth.json").write_text("sk-secret")
+        links = {"a.png": home / "secret.png", "s.md": home / "auth.json", "e.md": Path("/proc/self/environ")}
+        for name, target in links.items():
+            (stage.workspace / name).symlink_to(target)
+        stage.model.enqueue_assistant_message("a")
+        thread = await stage.start()
+        skills = [stage.workspace / "s.md", stage.workspace / "e.md", home / "skills" / "own.md"]
+        parts = [{"type": "skill", "name": "s", "path": str(path)} for path in skills]
+        await stage.run(thread, input=[{"type": "localImage", "path": "a.png"}, *parts])
+        texts = stage.model.single_request().input_texts("user")
+        assert ["could not be read" in text for text in texts] == [True, True, True, False]
+        assert "my own skill" in texts[-1]
+
+
 async def test_instructions_on_a_disk_that_hangs_fail_the_turn_and_not_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, hangs = tmp_path / "base.md", threading.Event()
     base.write_text("be terse")
-    monkeypatch.setattr(context, "read_in_thread", partial(bounded_reads.read_in_thread, seconds=0.2))
+    monkeypatch.setattr(model_context, "read_in_thread", partial(bounded_reads.read_in_thread, seconds=0.2))
     async with scene(tmp_path, settings={"model_instructions_file": str(base)}) as stage:
         thread = await stage.start()
         monkeypatch.setattr(Config, "base_instructions", lambda config: hangs.wait() and "late")
@@ -203,8 +258,25 @@ async def test_injected_items_are_in_the_next_request(tmp_path: Path) -> None:
         await stage.run(thread, "now")
         assert stage.model.requests()[-1].input_texts("user") == ["from before", "now"]
         await stage.client.request("thread/inject_items", {"threadId": thread, "items": [lonely]})
-        await stage.server.threads.put_away(thread)
+        await stage.server.threads.unload(thread)
         await stage.client.request("thread/resume", {"threadId": thread})
         stage.model.enqueue_assistant_message("a")
         await stage.run(thread, "then")
         assert "c9" in stage.model.requests()[-1].tool_outputs
+
+
+async def test_the_personality_of_a_thread(tmp_path: Path) -> None:
+    async with scene(tmp_path, settings={"personality": "friendly"}) as stage:
+        for _ in range(3):
+            stage.model.enqueue_assistant_message("a")
+        thread = await stage.start()
+        await stage.run(thread)
+        await stage.run(thread, personality="pragmatic")
+        await stage.run(await stage.start(personality="none"))
+        friendly, pragmatic, plain = map(_developer, stage.model.requests())
+        assert PERSONALITIES["friendly"] in friendly
+        assert PERSONALITIES["pragmatic"] in pragmatic
+        assert PERSONALITIES["friendly"] not in pragmatic
+        assert "<personality>" not in plain
+        models = await stage.client.request("model/list", {})
+        assert all(model["supportsPersonality"] for model in models["data"])

@@ -11,10 +11,9 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, failed, gate, scene, shell
-from treadle.agent import sampling
-from treadle.llm import ModelError, backoff
-from treadle.testing import Usage
-from treadle.testing.replies import item_events, message_events, message_item, stream
+from treadle.agent.turn import sampling
+from treadle.llm import ModelError, failure
+from treadle.testing import Usage, item_events, message_events, message_item, stream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
 
@@ -27,7 +26,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     asked: list[float | None] = []
 
     def pause_after(error: ModelError, attempt: int, limit: int, *, answered: bool) -> float | None:
-        if backoff.pause_after(error, attempt, limit, answered=answered) is None:
+        if failure.pause_after(error, attempt, limit, answered=answered) is None:
             return None
         asked.append(error.retry_after_s)
         return 0.0
@@ -210,7 +209,7 @@ async def test_the_provider_says_how_long_to_wait(tmp_path: Path, pauses: list[f
 async def test_silent_retries_are_made_once_in_a_turn(
     tmp_path: Path, pauses: list[float | None], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(failure, "FIRST_PAUSE_S", 0.001)
     async with scene(tmp_path, provider={"request_max_retries": 3, "stream_max_retries": 4}) as stage:
         for _ in range(20):
             stage.model.enqueue_error(status, {"error": {"message": "not now"}})

@@ -8,7 +8,7 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, gate, scene, user_texts
-from treadle.agent.starting import MAX_IDLE_GOAL_TURNS
+from treadle.agent import MAX_IDLE_GOAL_TURNS
 from treadle.errors import RpcError
 from treadle.testing import MockModel, Usage
 

@@ -12,11 +12,9 @@ import pytest
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, scene
 from treadle import AsyncCodex
-from treadle.client.small_events import Problem, TextRestarted
-from treadle.llm.limits import admission
-from treadle.llm.provider_model import ProviderModel
-from treadle.testing import AppServerHarness, MockModel, RecordedRequest, Reply
-from treadle.testing.replies import error_reply
+from treadle.client import Problem, TextRestarted
+from treadle.llm import ProviderModel, rate_limiter
+from treadle.testing import AppServerHarness, MockModel, RecordedRequest, Reply, error_reply
 
 pytestmark = pytest.mark.anyio
 DEFAULT = {"request_max_retries": 4}  # the harness has none
@@ -100,7 +98,7 @@ async def _held(stage: Scene) -> tuple[str, threading.Event]:
 
 
 async def test_a_turn_that_waits_says_so_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "TELL_AFTER_S", 0.05)
+    monkeypatch.setattr(rate_limiter, "TELL_AFTER_S", 0.05)
     async with scene(tmp_path, provider={"max_concurrent_requests": 1}) as stage:
         first, gate = await _held(stage)
         stage.model.enqueue_assistant_message("second")
@@ -142,7 +140,7 @@ async def test_a_turn_that_waits_can_be_interrupted(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_is_told_as_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "TELL_AFTER_S", 0.0)
+    monkeypatch.setattr(rate_limiter, "TELL_AFTER_S", 0.0)
     async with scene(tmp_path, provider=DEFAULT) as stage:
         stage.model.enqueue_error(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.2"})
         stage.model.enqueue_assistant_message("a")

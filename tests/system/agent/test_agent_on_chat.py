@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from chat_wire import check_body
-from treadle.server.app import AppServer
+from treadle.server import AppServer
 from treadle.testing import EngineModel, HarnessClient
 
 pytestmark = pytest.mark.anyio

@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, said, scene, shell
 from treadle.errors import RpcError
-from treadle.llm import backoff
-from treadle.testing import MockModel, RecordedRequest, Reply
-from treadle.testing.replies import (
+from treadle.llm import failure
+from treadle.testing import (
+    MockModel,
+    RecordedRequest,
+    Reply,
     Usage,
     error_reply,
     item_events,
@@ -272,7 +274,7 @@ async def _conversation(stage: Scene, script: Script, thread: str, plan: list[li
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(failure, "FIRST_PAUSE_S", 0.0)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

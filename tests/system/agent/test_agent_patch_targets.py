@@ -11,11 +11,10 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
-from treadle.agent import authority
-from treadle.agent.thread import Thread
+from treadle.agent import Thread
+from treadle.agent.thread import authority
 from treadle.agent.tools import patch_call
-from treadle.execution.files.pinned_files import PinnedFiles
-from treadle.execution.sandbox.policy import Policy, Rule
+from treadle.execution import PathRule, PinnedFiles, Policy
 from treadle.testing import ToolCall
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
@@ -267,7 +266,7 @@ async def test_a_link_is_deleted_and_not_what_it_leads_to(tmp_path: Path) -> Non
 
 def _hides(path: Path) -> Callable[[Thread], Awaitable[Policy]]:
     async def policy(thread: Thread) -> Policy:
-        return Policy((Rule("/", "read"), Rule(os.path.realpath(path), "none")), network=False)
+        return Policy((PathRule("/", "read"), PathRule(os.path.realpath(path), "none")), network=False)
 
     return policy
 

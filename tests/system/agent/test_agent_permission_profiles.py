@@ -17,7 +17,7 @@ from system.agent.scene import REPLY, Json, Scene, patch, scene, shell
 from system.test_sandbox import CONNECT
 from treadle.client import AsyncCodex
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.execution.sandbox.confinement import Mechanism
+from treadle.execution import Mechanism
 from treadle.testing import AppServerHarness, ToolCall
 
 pytestmark = pytest.mark.anyio

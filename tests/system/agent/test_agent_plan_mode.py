@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from system.agent.order import check_thread
-from system.agent.scene import Json, Scene, gate, scene, shell
+from system.agent.scene import Json, Scene, gate, patch, scene, shell
 from treadle.errors import RpcError
 from treadle.testing import ToolCall
 
@@ -23,6 +24,10 @@ QUESTION: Json = {
     "question": "Which colour?",
     "options": [{"label": "red (Recommended)", "description": "warm"}, {"label": "blue", "description": "cold"}],
 }
+
+
+OPEN_SHELL = ": > early; echo ready; cat >> early"
+ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "it must"}
 
 
 def mode(kind: str, model: str = "gpt-5.5", **settings: Any) -> Json:
@@ -141,6 +146,63 @@ async def test_tools_of_another_mode_are_refused(tmp_path: Path) -> None:
         await stage.run(thread, collaborationMode=mode("default"))
         assert stage.model.requests()[-1].tool_outputs["c3"] == "request_user_input cannot be used in default mode"
         assert stage.client.told(ASK) == []
+
+
+PROFILE = '[permissions.mine.filesystem]\n":root" = "read"\n":workspace_roots" = "write"\n'
+
+
+@pytest.mark.parametrize(
+    "given", [{"sandbox": "workspace-write"}, {"sandbox": "danger-full-access"}, {"permissions": "mine"}]
+)
+async def test_nothing_is_written_while_a_thread_plans(tmp_path: Path, given: Json) -> None:
+    """Not by a command, not by a patch, and not through a shell that was open before."""
+    async with scene(tmp_path, extra_toml=PROFILE) as stage:
+        stage.model.enqueue_calls(ToolCall("exec_command", shell(OPEN_SHELL, tty=True, yield_time_ms=250), "c0"))
+        stage.model.enqueue_assistant_message("open")
+        thread = await stage.start(**given)
+        await stage.run(thread)
+        await stage.command_output(thread, "ready")
+        (session,) = re.findall(r"session ID (\d+)", stage.model.requests()[-1].tool_outputs["c0"])
+        stage.model.enqueue_calls(
+            ToolCall("exec_command", shell("touch made; echo seen"), "c1"),
+            ToolCall("apply_patch", patch("*** Add File: made", "+x"), "c2", custom=True),
+            ToolCall("write_stdin", {"session_id": int(session), "chars": "x\n"}, "c3"),
+            ToolCall("exec_command", shell("touch made", **ESCALATED), "c4"),
+        )
+        stage.model.enqueue_assistant_message("done")
+        await stage.run(thread, collaborationMode=mode("plan"))
+        outputs = stage.model.requests()[-1].tool_outputs
+        assert "seen" in outputs["c1"]
+        assert outputs["c2"] == "apply_patch cannot be used in plan mode"
+        assert "the settings of the thread changed" in outputs["c3"]
+        assert "never" in outputs["c4"]
+        assert not (stage.workspace / "made").exists()
+        assert (stage.workspace / "early").read_text() == ""
+        stage.model.enqueue_calls(ToolCall("exec_command", shell("touch made"), "c5"))
+        stage.model.enqueue_assistant_message("done")
+        await stage.run(thread, collaborationMode=mode("default"))
+        assert (stage.workspace / "made").exists()
+
+
+async def test_clients_see_the_sandbox_that_they_chose_while_a_thread_plans(tmp_path: Path) -> None:
+    """They send it back with the next turn."""
+    async with scene(tmp_path, settings={"sandbox_mode": "workspace-write"}) as stage:
+        stage.model.enqueue_assistant_message("yes")
+        thread = await stage.start()
+        await stage.run(thread, collaborationMode=mode("plan"))
+        resumed = await stage.client.request("thread/resume", {"threadId": thread})
+        assert resumed["sandbox"]["type"] == "workspaceWrite"
+
+
+async def test_the_user_is_asked_and_no_reviewer_while_a_thread_plans(tmp_path: Path) -> None:
+    settings = {"sandbox_mode": "read-only", "approval_policy": "on-request", "approvals_reviewer": "auto_review"}
+    async with scene(tmp_path, settings=settings) as stage:
+        stage.client.answer = lambda ask: {"decision": "decline"}
+        _, turn = await _plan(stage, ToolCall("exec_command", shell("touch made", **ESCALATED), "c1"))
+        await stage.end(turn)
+        assert len(stage.client.told("item/commandExecution/requestApproval")) == 1
+        assert not stage.client.told("item/autoApprovalReview/started")
+        assert not (stage.workspace / "made").exists()
 
 
 @pytest.mark.parametrize(("kind", "goals"), [("plan", True), ("default", False)])

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from kit.app_client import AppClient
 from kit.app_program import stdio_server
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, gate, patch, scene, shell, user_texts
-from treadle.agent.review import NO_REPORT, UNFINISHED
-from treadle.config.review_prompt import REVIEW_PROMPT
+from treadle.agent import NO_REPORT, UNFINISHED
+from treadle.config import REVIEW_PROMPT
 from treadle.errors import RpcError
-from treadle.testing import AppServerHarness, Usage
+from treadle.testing import AppServerHarness, MockModel, ToolCall, Usage
 
 pytestmark = pytest.mark.anyio
 
@@ -27,6 +28,8 @@ FINDING = {
     "code_location": {"absolute_file_path": "/x/a.py", "line_range": {"start": 2, "end": 3}},
 }
 REPORT = "Not yet.\n\nReview comment:\n\n- [P1] Close it — /x/a.py:2-3\n  It stays open.\n  Always."
+
+OPEN_SHELL = ": > early; echo ready; cat >> early"
 
 
 def _answer(*findings: Json, explanation: str = "Not yet.") -> str:
@@ -211,6 +214,55 @@ async def test_nobody_is_asked_and_other_tools_are_not_there(tmp_path: Path) -> 
         assert not stage.client.told("item/commandExecution/requestApproval")
 
 
+@pytest.mark.parametrize("sandbox", ["workspace-write", "danger-full-access"])
+async def test_a_reviewer_writes_nothing(tmp_path: Path, sandbox: str) -> None:
+    """Not by a command, and not through a shell that the thread has open; one of its own it may use."""
+    with MockModel(on_empty="wait") as model:
+        async with scene(tmp_path, settings={"sandbox_mode": sandbox}, model=model) as stage:
+            model.enqueue_calls(ToolCall("exec_command", shell(OPEN_SHELL, tty=True, yield_time_ms=250), "c0"))
+            model.enqueue_assistant_message("open")
+            thread = await stage.start()
+            await stage.run(thread)
+            await stage.command_output(thread, "ready")
+            theirs = await _session(stage, "c0")
+            model.enqueue_calls(
+                ToolCall("exec_command", shell("touch made; echo seen"), "c1"),
+                ToolCall("write_stdin", {"session_id": theirs, "chars": "x\n", "yield_time_ms": 250}, "c2"),
+                ToolCall("exec_command", shell("head -n 1 && touch made", tty=True, yield_time_ms=250), "c3"),
+            )
+            turn = (await _begin(stage, thread))["turn"]["id"]
+            own = {"session_id": await _session(stage, "c3"), "chars": "mine\n"}
+            model.enqueue_function_call("write_stdin", own, call_id="c4")
+            model.enqueue_assistant_message("fine")
+            assert (await stage.end(turn))["status"] == "completed"
+            outputs = model.requests()[-1].tool_outputs
+            assert "seen" in outputs["c1"]
+            assert outputs["c2"] == f"session {theirs} is not yours: it may do more than you may"
+            assert "mine" in outputs["c4"]
+            assert not (stage.workspace / "made").exists()
+            assert (stage.workspace / "early").read_text() == ""
+
+
+async def test_what_was_allowed_for_the_session_is_not_allowed_to_a_reviewer(tmp_path: Path) -> None:
+    async with scene(tmp_path, settings={"sandbox_mode": "read-only", "approval_policy": "on-request"}) as stage:
+        escalated = shell("touch made", sandbox_permissions="require_escalated", justification="please")
+        for number in range(2):
+            stage.model.enqueue_function_call("exec_command", escalated, call_id=f"c{number}")
+            stage.model.enqueue_assistant_message("fine")
+        stage.client.answer = lambda ask: {"decision": "acceptForSession"}
+        thread = await stage.start()
+        await stage.run(thread)
+        (stage.workspace / "made").unlink()
+        assert (await _review(stage, thread))["status"] == "completed"
+        assert "never" in stage.model.requests()[-1].tool_outputs["c1"]
+        assert not (stage.workspace / "made").exists()
+
+
+async def _session(stage: Scene, call_id: str) -> int:
+    started = await stage.client.wait_for("item/started", lambda params: params["item"]["id"] == call_id)
+    return int(started["params"]["item"]["processId"])
+
+
 async def test_who_wants_to_be_asked_before_every_command_still_is(tmp_path: Path) -> None:
     settings = {"sandbox_mode": "danger-full-access", "approval_policy": "untrusted"}
     async with scene(tmp_path, settings=settings) as stage:
@@ -248,7 +300,7 @@ def test_a_review_whose_server_was_killed_has_an_end(tmp_path: Path) -> None:
         harness.model.enqueue_assistant_message("late", gate=gate())
         with stdio_server(harness) as program:
             client = program.client
-            client.initialize()
+            client.initialize(experimentalApi=True)
             thread = client.start_thread()
             client.call("review/start", {"threadId": thread, "target": UNCOMMITTED})
             client.wait_for("item/completed", lambda params: params["item"]["type"] == "enteredReviewMode")
@@ -257,10 +309,32 @@ def test_a_review_whose_server_was_killed_has_an_end(tmp_path: Path) -> None:
             program.kill()
         with stdio_server(harness, log="second") as program:
             client = program.client
-            client.initialize()
+            client.initialize(experimentalApi=True)
             (read,) = client.turns(thread)
             assert read["status"] == "interrupted"
             assert (_types(read)[0], _types(read)[-1]) == ("enteredReviewMode", "exitedReviewMode")
             assert read["items"][-1]["review"] == NO_REPORT
+            _check_lists(client, thread, read)
             (resumed,) = client.call("thread/resume", {"threadId": thread})["thread"]["turns"]
             assert resumed["items"] == read["items"]
+            _check_lists(client, thread, read)
+
+
+def _check_lists(client: AppClient, thread: str, turn: Json) -> None:
+    """Every way to the items of the turn gives them all, once, its end among them."""
+    for direction, wanted in (("asc", turn["items"]), ("desc", turn["items"][::-1])):
+        for limit in (1, 100):
+            found: list[Json] = []
+            params = {"threadId": thread, "limit": limit, "sortDirection": direction}
+            while True:
+                page = client.call("thread/items/list", params)
+                found += [entry["item"] for entry in page["data"]]
+                if page["nextCursor"] is None:
+                    break
+                params["cursor"] = page["nextCursor"]
+            assert found == wanted
+    asked = {"threadId": thread, "turnId": turn["id"], "itemIds": [turn["items"][-1]["id"]]}
+    (entry,) = client.call("thread/items/read", asked)["data"]
+    assert entry["item"] == turn["items"][-1]
+    listed = client.call("thread/turns/list", {"threadId": thread, "itemsView": "full"})
+    assert [each["items"] for each in listed["data"]] == [turn["items"]]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from system.agent.scene import Json, Scene, patch, scene, shell
-from treadle.execution.sandbox.confinement import Mechanism
-from treadle.execution.sandbox.sandbox_modes import UNPROTECTED
+from treadle.execution import UNPROTECTED, Mechanism
 from treadle.testing import ToolCall
 
 pytestmark = pytest.mark.anyio
@@ -223,10 +222,11 @@ async def test_a_root_in_the_home_does_not_open_its_instructions(
 
 
 async def test_a_link_to_the_home_cannot_be_swapped(tmp_path: Path, mechanism: Mechanism) -> None:
+    home = tmp_path / "home"
+    (tmp_path / "real").mkdir()
+    home.symlink_to("real")
     async with scene(tmp_path) as stage:
-        home = stage.harness.home
-        home.rename(tmp_path / "real")
-        home.symlink_to("real")
+        assert stage.harness.home == home
         thread = await stage.start(cwd=str(tmp_path))
         told = await run(stage, thread, "rm home; mkdir home", sandboxPolicy=CONFINED)
         assert "found through the symbolic link" in told
@@ -295,14 +295,53 @@ async def test_a_git_file_opens_nothing(tmp_path: Path, bubblewrap: Mechanism) -
         assert "secret" not in await run(stage, thread, "cat home/auth.json", sandboxPolicy=CONFINED)
 
 
-async def test_a_linked_git_is_refused_rather_than_replaced(tmp_path: Path, base: Path, bubblewrap: Mechanism) -> None:
-    (base / "store").mkdir()
-    (base / "ws/.git").symlink_to("../store")
+@pytest.mark.parametrize("name", [".git", ".codex"])
+@pytest.mark.parametrize(
+    ("links", "end"),
+    [
+        ({"{name}": "../store"}, "../store"),
+        ({"{name}": "sub/store"}, "sub/store"),
+        ({"{name}": "sub/link", "sub/link": "store"}, "sub/store"),
+        ({"{name}": "sub/missing/too"}, None),
+        ({"{name}": "../missing"}, None),
+    ],
+)
+async def test_a_link_is_protected_with_what_it_leads_to(
+    tmp_path: Path, base: Path, bubblewrap: Mechanism, name: str, links: dict[str, str], end: str | None
+) -> None:
+    ws = base / "ws"
+    for folder in (base / "store", ws / "sub", ws / "sub/store", ws / "evil"):
+        folder.mkdir()
+        (folder / "config").write_text("good")
+    for link, target in links.items():
+        (ws / link.format(name=name)).symlink_to(target)
+    script = f"""
+    for path in {name} sub/link; do rm $path; mv $path moved; ln -sfn evil $path; mv -T evil $path; done
+    mv sub elsewhere; mkdir sub; mkdir -p sub/missing/too
+    echo evil > {name}/config; echo evil > {end or name}/config; echo evil > {name}/new
+    cat /proc/self/status | grep -E 'Cap(Prm|Eff|Bnd|Amb)'; touch made
+    """
+    async with scene(tmp_path) as stage:
+        thread = await stage.start(cwd=str(ws))
+        told = await run(stage, thread, script, sandboxPolicy=CONFINED)
+        assert told.count("0000000000000000") == 4, told
+    assert (ws / "made").exists()
+    assert {link: os.readlink(ws / link.format(name=name)) for link in links} == links
+    if end is None:
+        assert not (ws / name).exists()
+    else:
+        assert (os.listdir(ws / name), (ws / name / "config").read_text()) == (["config"], "good")
+
+
+@pytest.mark.parametrize(("target", "reason"), [(".git", "circle of symbolic links"), ("..", "commands may write")])
+async def test_a_link_that_cannot_be_protected_is_refused(
+    tmp_path: Path, base: Path, bubblewrap: Mechanism, target: str, reason: str
+) -> None:
+    (base / "ws/.git").symlink_to(target)
     async with scene(tmp_path) as stage:
         thread = await stage.start(cwd=str(base / "ws"))
-        told = await run(stage, thread, "rm .git; mkdir .git", sandboxPolicy=CONFINED)
-        assert "is a symbolic link" in told
-        assert (base / "ws/.git").is_symlink()
+        assert reason in await run(stage, thread, "touch made", sandboxPolicy=CONFINED)
+    assert not (base / "ws/made").exists()
 
 
 async def test_landlock_warns_once_per_thread_and_per_client(tmp_path: Path, base: Path, landlock: Mechanism) -> None:

@@ -14,9 +14,9 @@ from kit.processes import processes_left, processes_with
 from kit.wire_client import Json
 from system.agent.scene import Scene, gate, scene, shell
 from treadle.errors import RpcError
-from treadle.execution.local.process import LocalProcess
+from treadle.execution import LocalProcess
 from treadle.testing import AppServerHarness, ToolCall
-from treadle.tools.command import command_session
+from treadle.tools.command import command_sessions
 
 pytestmark = pytest.mark.anyio
 
@@ -158,7 +158,7 @@ async def test_an_interrupt_does_not_wait_for_a_place_that_hangs(
         await stage.command_output(thread, "begun")
         with monkeypatch.context() as patch:
             patch.setattr(LocalProcess, "terminate", hang)
-            patch.setattr(command_session, "TERMINATE_DEADLINE_S", 0.05)
+            patch.setattr(command_sessions, "TERMINATE_DEADLINE_S", 0.05)
             await stage.interrupt(thread, turn)
             assert (await stage.end(turn))["status"] == "interrupted"
         (item,) = stage.completed("commandExecution")

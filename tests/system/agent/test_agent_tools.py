@@ -401,3 +401,34 @@ async def test_many_deltas_of_a_fast_command_are_all_there(tmp_path: Path) -> No
         (item,) = stage.completed("commandExecution")
         deltas = "".join(told["params"]["delta"] for told in stage.client.told("item/commandExecution/outputDelta"))
         assert deltas == item["aggregatedOutput"] == "".join(f"{n}\n" for n in range(1, 20001))
+
+
+# --- how much of an output the model gets ----------------------------------------------------------------------------
+
+
+async def test_the_output_of_a_command_is_cut_to_the_limit(tmp_path: Path) -> None:
+    async with scene(tmp_path, settings={"tool_output_token_limit": 100}) as stage:
+        stage.model.enqueue_function_call("exec_command", {"cmd": "seq 1000", "max_output_tokens": 5000}, call_id="c1")
+        stage.model.enqueue_assistant_message("done")
+        await stage.run(await stage.start())
+        output = stage.model.requests()[-1].tool_outputs["c1"]
+        assert len(output) < 100 * 4 + 64
+        assert "tokens of output were cut here" in output
+        assert output.endswith("\n999\n1000\n")
+        (item,) = stage.completed("commandExecution")
+        assert item["aggregatedOutput"].count("\n") == 1000  # clients get all of it
+
+
+async def test_the_output_of_a_tool_of_the_client_is_cut_to_the_limit(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        stage.model.enqueue_function_call("weather", {"city": "Ulm"}, call_id="c1")
+        stage.model.enqueue_assistant_message("done")
+        thread = await stage.start(dynamicTools=[TOOL], config={"tool_output_token_limit": 100})
+        turn = await stage.begin(thread)
+        texts = [{"type": "inputText", "text": text} for text in ("a" * 300, "b" * 300, "c" * 300)]
+        stage.client.reply(await stage.asked("item/tool/call"), {"contentItems": texts, "success": True})
+        await stage.end(turn)
+        output = stage.model.requests()[-1].tool_outputs["c1"]
+        assert output.count("a") == 300 + 2 * "tokens of output were cut here".count("a")
+        assert 0 < output.count("b") < 110
+        assert "c" * 3 not in output

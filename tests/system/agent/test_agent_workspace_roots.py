@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from system.agent.scene import Json, Scene, patch, scene, shell
+from system.agent.scene import Json, Scene, gate, patch, scene, shell
 from treadle.errors import RpcError
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +67,17 @@ async def test_the_roots_are_kept_with_the_thread(tmp_path: Path) -> None:
         assert await _writable(stage, thread) == ["other"]
 
 
+async def test_a_fork_has_the_roots_of_its_source_or_its_own(tmp_path: Path) -> None:
+    async with scene(tmp_path, settings=SETTINGS, extra_toml=EXTRA) as stage:
+        workspace, other = str(stage.workspace), str(_other(stage))
+        thread = await stage.start(runtimeWorkspaceRoots=[other])
+        assert await _writable(stage, thread) == ["other"]
+        for given, root in (({}, other), ({"runtimeWorkspaceRoots": [workspace]}, workspace)):
+            fork = await stage.client.request("thread/fork", {"threadId": thread, **given})
+            assert fork["runtimeWorkspaceRoots"] == [root]
+            assert await _writable(stage, fork["thread"]["id"]) == [Path(root).name]
+
+
 async def test_roots_that_are_no_paths_are_refused(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         thread = await stage.start()
@@ -79,29 +90,62 @@ async def test_roots_that_are_no_paths_are_refused(tmp_path: Path) -> None:
                 await stage.client.request(method, {**params, "runtimeWorkspaceRoots": ["here"]})
 
 
-async def test_a_thread_is_resumed_with_other_settings_when_nobody_uses_it(tmp_path: Path) -> None:
+async def test_a_thread_in_memory_is_resumed_with_other_settings(tmp_path: Path) -> None:
+    """Whether somebody follows it or not, who does is told, and they stay with the thread."""
     async with scene(tmp_path, settings=SETTINGS, extra_toml=EXTRA) as stage:
+        other = str(_other(stage))
         thread = await stage.start()
         assert await _writable(stage, thread) == ["workspace"]
-        other = {"permissions": ":read-only"}
-        assert (await _resume(stage, thread, **other))["sandbox"]["type"] == "workspaceWrite"
-        with pytest.raises(RpcError, match="cannot be combined"):
-            await _resume(stage, thread, **other, sandbox="read-only")
-        await stage.client.request("thread/unsubscribe", {"threadId": thread})
-        assert (await _resume(stage, thread))["sandbox"]["type"] == "workspaceWrite"
-        await stage.client.request("thread/unsubscribe", {"threadId": thread})
-        assert (await _resume(stage, thread, **other))["sandbox"]["type"] == "readOnly"
+        assert (await _resume(stage, thread, permissions=":read-only"))["sandbox"]["type"] == "readOnly"
+        told = stage.client.told("thread/settings/updated")[-1]["params"]["threadSettings"]
+        assert told["activePermissionProfile"]["id"] == ":read-only"
         assert await _writable(stage, thread) == []
-
-
-async def test_a_turn_that_nobody_follows_keeps_its_settings(tmp_path: Path) -> None:
-    async with scene(tmp_path, settings=SETTINGS, extra_toml=EXTRA) as stage:
-        stage.model.enqueue_function_call("exec_command", shell("sleep 600"), call_id="c1")
-        stage.model.enqueue_assistant_message("done")
-        thread = await stage.start()
-        turn = await stage.begin(thread)
-        await stage.client.wait_for("item/started", lambda params: params["item"]["id"] == "c1")
         await stage.client.request("thread/unsubscribe", {"threadId": thread})
-        assert (await _resume(stage, thread, sandbox="read-only"))["sandbox"]["type"] == "workspaceWrite"
-        await stage.interrupt(thread, turn)
-        assert (await stage.end(turn))["status"] == "interrupted"
+        answer = await _resume(stage, thread, sandbox="workspace-write", runtimeWorkspaceRoots=[other])
+        assert (answer["sandbox"]["type"], answer["runtimeWorkspaceRoots"]) == ("workspaceWrite", [other])
+        assert await _writable(stage, thread) == ["other"]
+        assert (await _resume(stage, thread))["runtimeWorkspaceRoots"] == [other]
+    async with scene(tmp_path, settings=SETTINGS, extra_toml=EXTRA) as stage:
+        assert (await _resume(stage, thread))["runtimeWorkspaceRoots"] == [other]
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"permissions": ":read-only", "sandbox": "read-only"}, "cannot be combined"),
+        ({"permissions": "gone"}, "`gone` is no permission profile"),
+        ({"modelProvider": "gone"}, "model provider `gone` not found"),
+        ({"runtimeWorkspaceRoots": ["here"]}, "must be absolute paths"),
+    ],
+)
+async def test_settings_that_cannot_be_had_are_refused_for_a_thread_in_memory_too(
+    tmp_path: Path, params: Json, problem: str
+) -> None:
+    async with scene(tmp_path) as stage:
+        thread = await stage.start()
+        before = await _resume(stage, thread)
+        with pytest.raises(RpcError, match=problem):
+            await _resume(stage, thread, **params)
+        assert await _resume(stage, thread) == before
+
+
+async def test_a_thread_is_resumed_while_a_turn_runs(tmp_path: Path) -> None:
+    """With what a turn/start would change at that moment, too; what the turn began with is refused."""
+    async with scene(tmp_path, settings=SETTINGS, extra_toml=EXTRA) as stage:
+        opened = gate()
+        stage.model.enqueue_assistant_message("first", gate=opened)
+        stage.model.enqueue_assistant_message("second")
+        thread = await stage.start(developerInstructions="be kind")
+        turn = await stage.begin(thread)
+        assert (await _resume(stage, thread, sandbox="read-only"))["sandbox"]["type"] == "readOnly"
+        assert await _resume(stage, thread, developerInstructions="be kind")  # that is nothing new
+        for params in ({"developerInstructions": "be terse"}, {"baseInstructions": "x"}, {"config": {"model": "y"}}):
+            with pytest.raises(RpcError, match=f"has a turn running, during which {next(iter(params))} cannot"):
+                await _resume(stage, thread, **params)
+        opened.set()
+        await stage.end(turn)
+        await _resume(stage, thread, developerInstructions="be terse")
+        await stage.run(thread)
+        first, second = ("\n".join(request.input_texts("developer")) for request in stage.model.requests())
+        assert ("be kind" in first, "be terse" in first) == (True, False)
+        assert ("be kind" in second, "be terse" in second) == (False, True)

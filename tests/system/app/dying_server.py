@@ -1,6 +1,6 @@
 """A server that kills itself at a chosen point while it sends a message of a queue. Run by `test_app_queue_kill`.
 
-dying_server.py <point> python -m treadle <arguments>
+dying_server.py <point> <arguments of treadle>
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from treadle.agent import starting
-from treadle.agent.pending_input import PendingInput
-from treadle.agent.turn import Turn
+from treadle.agent import PendingInput, Turn
+from treadle.agent.turn import turn_start
 from treadle.cli import main
 
 
@@ -48,7 +47,7 @@ async def take_and_die(pending: PendingInput) -> None:
 
 # Each with what is replaced, and by what.
 POINTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "before its turn": (starting, "start_queued", die_at_once),
+    "before its turn": (turn_start, "start_queued", die_at_once),
     "turn made": (Turn, "start", after(Turn.start)),
     "turn begun": (Turn, "_begin", after(Turn._begin)),
     "turn kept": (PendingInput, "take", die_when_all_is_kept),
@@ -57,7 +56,7 @@ POINTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 }
 
 if __name__ == "__main__":
-    _, point, _, _, _, *arguments = sys.argv
+    _, point, *arguments = sys.argv
     owner, name, replacement = POINTS[point]
     setattr(owner, name, replacement)
     sys.argv = ["treadle", *arguments]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from treadle.errors import RpcError
-from treadle.server.app import AppServer
+from treadle.server import AppServer
 from treadle.testing import AppServerHarness, HarnessClient
 
 pytestmark = pytest.mark.anyio

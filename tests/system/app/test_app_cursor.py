@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from treadle.agent import turn as turn_module
+from treadle.agent.thread import thread as thread_module
 from treadle.errors import RpcError
-from treadle.server.app import AppServer
-from treadle.store.contract import PruneEvents
-from treadle.testing import AppServerHarness, HarnessClient, MockModel, ToolCall, replies
-from treadle.testing.store_checks.sample_records import keep
+from treadle.server import AppServer
+from treadle.store import PruneEvents
+from treadle.testing import AppServerHarness, HarnessClient, MockModel, ToolCall, keep, replies
 
 pytestmark = pytest.mark.anyio
 
@@ -199,8 +198,8 @@ async def test_what_is_gone_is_said(harness: AppServerHarness) -> None:
 
 
 async def test_old_events_are_pruned_by_themselves(harness: AppServerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_module, "KEPT_EVENTS", 20)
-    monkeypatch.setattr(turn_module, "PRUNE_EVERY", 1)
+    monkeypatch.setattr(thread_module, "KEPT_EVENTS", 20)
+    monkeypatch.setattr(thread_module, "PRUNE_EVERY", 1)
     async with harness.connect() as client:
         thread = await busy_thread(harness, client)
         page = await client.request("thread/events/list", {"threadId": thread})
@@ -352,12 +351,11 @@ async def _visit(
 def _place_of_replies(client: HarnessClient) -> list[int]:
     """How many messages had come when each reply did."""
     places: list[int] = []
-    local = client._client
-    send = local.send_reply
+    replied = client._replied
 
-    def reply(request_id: Any, result: Any) -> None:
+    def reply(message: Json) -> None:
         places.append(len(client.messages))
-        send(request_id, result)
+        replied(message)
 
-    local.send_reply = reply  # type: ignore[method-assign]
+    client._replied = reply  # type: ignore[method-assign]
     return places

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import signal
 import threading
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from kit.app_client import AppClient, joined
 from kit.app_program import listening_server
+from kit.processes import DEADLINE_S
 from treadle.testing import AppServerHarness
+from treadle.transport import Address
 
 WAITING = "waiting for running turns"
 
@@ -22,6 +27,13 @@ def begun(client: AppClient, harness: AppServerHarness) -> tuple[str, str, threa
     turn = client.begin(thread)
     client.wait_for("item/agentMessage/delta")
     return thread, turn, gate
+
+
+def health(url: str, path: str) -> int:
+    address = Address.parse(url)
+    with contextlib.closing(http.client.HTTPConnection(address.host, address.port, timeout=DEADLINE_S)) as web:
+        web.request("GET", path)
+        return web.getresponse().status
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -52,10 +64,14 @@ def test_the_first_signal_waits_for_turns(harness: AppServerHarness, number: sig
 def test_new_connections_are_not_taken(harness: AppServerHarness) -> None:
     with listening_server(harness) as program, joined(program.url) as client:
         _, turn, gate = begun(client, harness)
+        assert [health(program.url, path) for path in ("/readyz", "/healthz")] == [200, 200]
         program.send_signal()
         program.wait_for_log(WAITING)
-        with pytest.raises(OSError, match="refused"), joined(program.url):
+        with pytest.raises(InvalidStatus) as refusal, joined(program.url):
             pass
+        assert refusal.value.response.status_code == 503
+        assert b"shutting down" in (refusal.value.response.body or b"")
+        assert [health(program.url, path) for path in ("/readyz", "/healthz")] == [503, 503]
         gate.set()
         assert client.turn_end(turn)["status"] == "completed"
         assert program.wait() == 0

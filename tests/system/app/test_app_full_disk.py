@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from kit.app_program import Program, stdio_server
@@ -20,6 +21,14 @@ def fill(program: Program) -> None:
     resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (LITTLE, hard))
 
 
+@contextmanager
+def server_on_small_disk(harness: AppServerHarness) -> Iterator[Program]:
+    """It writes no byte code (`-B`): a file that the limit cuts short would break every later start of ours."""
+    command = harness.command()
+    with stdio_server(harness, command=[command[0], "-B", *command[1:]]) as program:
+        yield program
+
+
 def make_room(program: Program) -> None:
     _, hard = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (hard, hard))
@@ -27,7 +36,7 @@ def make_room(program: Program) -> None:
 
 def test_a_disk_that_is_full_before_a_turn(harness: AppServerHarness) -> None:
     harness.model.enqueue_assistant_message("Before.")
-    with stdio_server(harness) as program:
+    with server_on_small_disk(harness) as program:
         client = program.client
         client.initialize()
         thread = client.start_thread()
@@ -61,7 +70,7 @@ def test_a_disk_that_is_full_before_a_turn(harness: AppServerHarness) -> None:
 def test_a_disk_that_fills_up_in_the_middle_of_a_turn(harness: AppServerHarness) -> None:
     gate = threading.Event()
     harness.model.enqueue_assistant_message("Half of it.", deltas=["Half ", "of it."], gate=gate, gate_after=3)
-    with stdio_server(harness) as program:
+    with server_on_small_disk(harness) as program:
         client = program.client
         client.initialize()
         thread = client.start_thread()
@@ -82,15 +91,39 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_turn(harness: AppServerHarness)
         assert first["status"] in ("interrupted", "failed")
         assert first["items"][0]["content"][0]["text"] == "said before"
         assert second["items"][-1]["text"] == "Whole."
-    with stdio_server(harness) as program:
+    with server_on_small_disk(harness) as program:
         client = program.client
         client.initialize()
         assert [each["status"] for each in client.turns(thread)] == [first["status"], "completed"]
 
 
+def test_a_turn_whose_model_is_silent_ends_when_the_disk_is_full(harness: AppServerHarness) -> None:
+    """It does not wait for its next event: whatever the model still says could not be stored."""
+    never = threading.Event()
+    harness.model.enqueue_assistant_message("Half of it.", deltas=["Half ", "of it."], gate=never, gate_after=3)
+    with server_on_small_disk(harness) as program:
+        client = program.client
+        client.initialize()
+        thread = client.start_thread()
+        turn = client.begin(thread, "said before")
+        client.wait_for("item/agentMessage/delta")
+        fill(program)
+        assert client.failure("thread/name/set", {"threadId": thread, "name": "x"})["data"] == {"kind": "full"}
+        # The refusal comes when the turn is over: whoever looks after it sees no turn that runs.
+        assert client.call("thread/read", {"threadId": thread})["thread"]["status"] == {"type": "systemError"}
+        ended = client.turn_end(turn)
+        assert ended["status"] == "failed"
+        assert "no space left" in ended["error"]["message"]
+        make_room(program)
+        harness.model.enqueue_assistant_message("Whole.")
+        assert client.run(thread, "again")["status"] == "completed"
+        assert [each["status"] for each in client.turns(thread)] == ["interrupted", "completed"]
+    never.set()
+
+
 def test_a_client_that_follows_the_numbers_through_a_full_disk_misses_nothing(harness: AppServerHarness) -> None:
     """What cannot be kept is told without a number, so the cursor stays at the last event that is."""
-    with stdio_server(harness) as program:
+    with server_on_small_disk(harness) as program:
         client = program.client
         client.initialize()
         thread = client.start_thread()
@@ -140,7 +173,7 @@ def start_params(thread: str) -> Json:
 
 
 def test_a_home_on_a_disk_that_is_full_from_the_start(harness: AppServerHarness) -> None:
-    with stdio_server(harness) as program:
+    with server_on_small_disk(harness) as program:
         fill(program)
         client = program.client
         client.initialize()

@@ -19,9 +19,9 @@ import pytest
 
 from kit.app_client import connected
 from kit.app_program import Program
-from treadle.agent.turn import Turn
+from treadle.agent import Turn
 from treadle.testing import AppServerHarness, HarnessClient
-from treadle.tools.command.command_session import CommandSession
+from treadle.tools import CommandSession
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from treadle.agent.pending_input import PendingInput
-from treadle.agent.thread_queue import MAX_QUEUED
+from treadle.agent import MAX_QUEUED, PendingInput
 from treadle.errors import RpcError
 from treadle.testing import AppServerHarness, HarnessClient
 

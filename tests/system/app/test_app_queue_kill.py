@@ -66,8 +66,8 @@ def checked(harness: AppServerHarness, thread: str, *, waits: bool, asked: int) 
 @pytest.mark.parametrize("point", dying_server.POINTS)
 def test_a_message_is_sent_once_whenever_the_server_dies(harness: AppServerHarness, point: str) -> None:
     thread = killed_with_a_queue(harness)
-    wrapper = [sys.executable, str(Path(dying_server.__file__)), point]
-    with stdio_server(harness, wrapper=wrapper) as program:
+    command = [sys.executable, str(Path(dying_server.__file__)), point, "app-server", "--listen", "stdio://"]
+    with stdio_server(harness, command=command) as program:
         program.client.initialize(experimentalApi=True)
         program.client.request("thread/resume", {"threadId": thread})
         assert program.wait() == -signal.SIGKILL

@@ -13,7 +13,7 @@ from kit.app_client import AppClient, connected, joined
 from kit.app_program import Program, resident_bytes, stdio_server
 from kit.transports import Socket
 from kit.wire_client import Json
-from treadle.server.app import AppServer
+from treadle.server import AppServer
 from treadle.testing import AppServerHarness
 from treadle.transport import memory_pair
 
@@ -97,13 +97,13 @@ async def test_the_agent_waits_for_a_client_that_must_not_lose_anything(
 def _note_waiting(server: AppServer, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when the agent waits for a client to catch up."""
     waits = asyncio.Event()
-    relief = server.relief
+    wait = server.wait_until_writable
 
     async def noted() -> None:
         waits.set()
-        await relief()
+        await wait()
 
-    monkeypatch.setattr(server, "relief", noted)
+    monkeypatch.setattr(server, "wait_until_writable", noted)
     return waits
 
 

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from kit.app_program import refused, stdio_server
+from treadle.own_python import treadle_command
 from treadle.testing import AppServerHarness
 
 
@@ -121,10 +122,8 @@ def test_the_same_as_stdio(harness: AppServerHarness) -> None:
 
     hello = {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "x", "version": "1"}}}
     for arguments in ((), ("--stdio",)):
-        command = [*harness.command()[:4], *arguments]
-        assert command[-1] in ("app-server", "--stdio")
         done = subprocess.run(
-            command,
+            treadle_command("app-server", *arguments),
             cwd=harness.workspace,
             env=harness.environ(),
             input=json.dumps(hello).encode() + b"\n",
@@ -137,8 +136,8 @@ def test_the_same_as_stdio(harness: AppServerHarness) -> None:
 
 
 def test_settings_before_the_command(harness: AppServerHarness) -> None:
-    command = harness.command()
-    command[3:3] = ["--config", "model=other-model", "-c", 'approval_policy="on-request"']
+    settings = ("--config", "model=other-model", "-c", 'approval_policy="on-request"')
+    command = treadle_command(*settings, "app-server", "--listen", "stdio://")
     with stdio_server(harness, command=command) as program:
         program.client.initialize()
         started = program.client.call("thread/start")

@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from treadle.errors import RpcError
-from treadle.server.app import AppServer
-from treadle.store.contract import ThreadRecord
+from treadle.server import AppServer
+from treadle.store import ThreadRecord
 from treadle.testing import AppServerHarness, HarnessClient
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from treadle.agent.model_history import History
+from treadle.agent import History
 from treadle.errors import RpcError
-from treadle.server import loaded_threads
-from treadle.server.app import AppServer
+from treadle.server import AppServer, loaded_threads
 from treadle.testing import AppServerHarness, HarnessClient
 
 pytestmark = pytest.mark.anyio
@@ -181,7 +180,7 @@ async def test_settings_are_kept_over_resume_and_fork(harness: AppServerHarness)
     shown = ("model", "modelProvider", "approvalPolicy", "sandbox", "cwd", "approvalsReviewer")
     async with harness.connect() as client:
         cold = await client.request("thread/resume", {"threadId": thread})
-        warm = await client.request("thread/resume", {"threadId": thread, "model": "ignored"})
+        warm = await client.request("thread/resume", {"threadId": thread})
         fork = await client.request("thread/fork", {"threadId": thread})
         for answer in (cold, warm, fork):
             assert {name: answer[name] for name in shown} == {name: first[name] for name in shown}

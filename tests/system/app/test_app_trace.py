@@ -18,8 +18,7 @@ from kit.exec_program import running
 from kit.server_process import ServerProcess
 from system.agent.scene import Scene, scene
 from treadle.execution import Environment
-from treadle.logs.log_file import LogFile
-from treadle.logs.log_format import JsonLine
+from treadle.logs import JsonLine, LogFile
 from treadle.testing import AppServerHarness, ToolCall
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -77,8 +76,9 @@ async def test_one_id_from_the_request_to_the_process_on_another_machine(tmp_pat
     trace = started["trace"]
     model = ["response to a model request", "model answered"]
     call = ["tool called", "process started", "process exited", "tool ended"]
-    request = ["request received", "turn started", "request answered"]
-    assert messages(ours, trace=trace) == [*request, *model, *call, *model, "turn ended"]
+    seen = messages(ours, trace=trace)
+    seen.remove("request answered")  # when the turn is stored; the model is asked meanwhile
+    assert seen == ["request received", "turn started", *model, *call, *model, "turn ended"]
     assert messages(ours, trace=trace, thread=thread, turn=turn["id"], call="call_1") == call
     assert messages(theirs, trace=trace) == ["request received", "process started", "process exited"]
     here, there = (line_of(log, "process exited") for log in (ours, theirs))
@@ -108,7 +108,9 @@ def test_a_client_names_the_trace_and_the_protocol_stays_clean(harness: AppServe
         assert program.wait() == 0
         log = read_log(program.log)
     assert {line["request"] for line in log if line.get("trace") == TRACE} == {"1:mine"}
-    assert messages(log, trace=TRACE)[-1] == "turn ended"
+    traced = messages(log, trace=TRACE)
+    traced.remove("request answered")  # when the turn is stored; a short turn may have ended by then
+    assert traced[-1] == "turn ended"
     assert messages(log)[-1] == "client has left"
     assert line_of(log, "client has left").get("trace") is None
 

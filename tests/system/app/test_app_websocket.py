@@ -91,6 +91,7 @@ def guarded(shared_harness: AppServerHarness, token: str) -> Iterator[Program]:
     """A server on all addresses, which is only possible with a token."""
     file = shared_harness.home / "token"
     file.write_text(f"{token}\n")
+    file.chmod(0o600)
     arguments = ("--listen", "ws://0.0.0.0:0", "--ws-token-file", str(file))
     with listening_server(shared_harness, *arguments, log="guarded") as program:
         program.url = program.url.replace("0.0.0.0", "127.0.0.1")

@@ -279,8 +279,7 @@ def test_ctrl_c_between_the_start_and_the_stream_interrupts_a_run(
     fake: MakeFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may well come while nothing is waited for."""
-    from treadle.client import Codex, Thread
-    from treadle.client.request_values import read_result
+    from treadle.client import Codex, Thread, read_result
 
     def read(method: str, *rest: Any) -> Any:
         if method == "turn/start":
@@ -298,8 +297,7 @@ def test_ctrl_c_between_the_start_and_the_stream_interrupts_a_run(
 
 
 def test_ctrl_c_between_two_events_interrupts_a_run(fake: MakeFake, monkeypatch: pytest.MonkeyPatch) -> None:
-    from treadle.client import Codex, Notification, Thread
-    from treadle.client.result import Collector
+    from treadle.client import Codex, Collector, Notification, Thread
 
     def add(collector: Collector, event: Notification) -> None:
         raise KeyboardInterrupt

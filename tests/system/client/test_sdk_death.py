@@ -13,7 +13,7 @@ import pytest
 
 from system.client.faces import DEADLINE_S, Face, Fake, Looping
 from treadle.client import CodexError, TransportClosedError
-from treadle.transport.lines import LineFramer
+from treadle.transport import LineFramer
 
 MakeFake = Callable[..., Fake]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import socket
@@ -15,6 +16,8 @@ AT_FDCWD = -100
 AT_SYMLINK_FOLLOW = 0x400
 CLONE_NEWUSER = 0x10000000
 RENAME_EXCHANGE = 2
+FCHMODAT2 = 452
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_NODUMP_FL = 0x80086601, 0x40086602, 0x40
 
 
 def spoil(path: str) -> None:
@@ -90,6 +93,12 @@ def hard_link_out(ground: Ground, tell: Tell) -> None:
     with open("mine", "w") as file:
         file.write("spoiled")
     os.link("mine", f"{ground.outside}/folder/planted")
+
+
+@attempt("hard-link-of-the-user", needs=("hard-link",), open_on=("bubblewrap", "landlock"))
+def hard_link_of_the_user(ground: Ground, tell: Tell) -> None:
+    """One that was there before is a file of the workspace like any other."""
+    spoil("link")
 
 
 @attempt("symlink")
@@ -205,6 +214,16 @@ def make_fifo(ground: Ground, tell: Tell) -> None:
     os.mkfifo(f"{ground.outside}/folder/new")
 
 
+@attempt("write-fifo", needs=("fifo",), settings=("workspace", "online", "readonly"))
+def write_fifo(ground: Ground, tell: Tell) -> None:
+    os.write(os.open(f"{ground.outside}/fifo", os.O_WRONLY | os.O_NONBLOCK), b"do this")
+
+
+@attempt("write-fifo-both-ways", needs=("fifo",), settings=("workspace", "readonly"))
+def write_fifo_both_ways(ground: Ground, tell: Tell) -> None:
+    os.write(os.open(f"{ground.outside}/fifo", os.O_RDWR | os.O_NONBLOCK), b"do this")
+
+
 @attempt("make-socket", settings=("workspace", "online"))
 def make_socket(ground: Ground, tell: Tell) -> None:
     os.chdir(f"{ground.outside}/folder")
@@ -280,14 +299,52 @@ def times(ground: Ground, tell: Tell) -> None:
     os.utime(f"{ground.outside}/victim", (0, 0))
 
 
-@attempt("owner", open_on=("landlock",))
+@attempt("mode-in-read-only", settings=("readonly",))
+def mode_in_read_only(ground: Ground, tell: Tell) -> None:
+    os.chmod(f"{ground.outside}/victim", 0o777)
+
+
+@attempt("mode-by-descriptor-in-read-only", settings=("readonly",))
+def mode_by_descriptor(ground: Ground, tell: Tell) -> None:
+    os.chmod(os.open(f"{ground.outside}/victim", os.O_RDONLY), 0o777)
+
+
+@attempt("mode-by-new-call-in-read-only", settings=("readonly",), may_lack=(errno.ENOSYS,))
+def mode_by_new_call(ground: Ground, tell: Tell) -> None:
+    victim = os.fsencode(f"{ground.outside}/victim")
+    checked(LIBC.syscall(FCHMODAT2, AT_FDCWD, victim, 0o777, 0))
+
+
+@attempt("times-in-read-only", settings=("readonly",))
+def times_in_read_only(ground: Ground, tell: Tell) -> None:
+    os.utime(f"{ground.outside}/victim", (0, 0))
+
+
+@attempt("owner", settings=("workspace", "readonly"))
 def owner(ground: Ground, tell: Tell) -> None:
     os.chown(f"{ground.outside}/victim", -1, os.getegid())
 
 
-@attempt("attribute", open_on=("landlock",), may_lack=(errno.EOPNOTSUPP,))
+@attempt("owner-by-descriptor", settings=("workspace", "readonly"))
+def owner_by_descriptor(ground: Ground, tell: Tell) -> None:
+    os.chown(os.open(f"{ground.outside}/victim", os.O_RDONLY), -1, os.getegid())
+
+
+@attempt("attribute", settings=("workspace", "readonly"), may_lack=(errno.EOPNOTSUPP,))
 def attribute(ground: Ground, tell: Tell) -> None:
     os.setxattr(f"{ground.outside}/victim", "user.evil", b"x")
+
+
+@attempt("attribute-by-descriptor", settings=("workspace", "readonly"), may_lack=(errno.EOPNOTSUPP,))
+def attribute_by_descriptor(ground: Ground, tell: Tell) -> None:
+    os.setxattr(os.open(f"{ground.outside}/victim", os.O_RDONLY), "user.evil", b"x")
+
+
+@attempt("file-flags", settings=("workspace", "readonly"), may_lack=(errno.EOPNOTSUPP, errno.ENOTTY))
+def file_flags(ground: Ground, tell: Tell) -> None:
+    descriptor = os.open(f"{ground.outside}/victim", os.O_RDONLY)
+    flags = int.from_bytes(fcntl.ioctl(descriptor, FS_IOC_GETFLAGS, bytes(8))[:4], "little")
+    fcntl.ioctl(descriptor, FS_IOC_SETFLAGS, (flags ^ FS_NODUMP_FL).to_bytes(8, "little"))
 
 
 # --- to read what is closed ---

@@ -59,6 +59,10 @@ class Planted:
                 values |= self._process()
             elif need == "sockets":
                 values |= self._sockets()
+            elif need == "hard-link":
+                os.link(self.outside / "victim", self.work / "link")
+            elif need == "fifo":
+                self._fifo()
             elif need == "terminal":
                 values |= self._terminal()
             elif need != "files":
@@ -134,6 +138,12 @@ class Planted:
         self.watchers.append(lambda: f"{address!r} heard something" if _readable(listener.fileno()) else None)
         return listener
 
+    def _fifo(self) -> None:
+        os.mkfifo(self.outside / "fifo")
+        reader = os.open(self.outside / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+        self.cleanup.callback(os.close, reader)
+        self.watchers.append(lambda: "something was written to the FIFO" if _has_bytes(reader) else None)
+
     def _terminal(self) -> dict[str, int | str]:
         near, far = os.openpty()
         self.cleanup.callback(os.close, near)
@@ -148,6 +158,14 @@ class Planted:
 
 def _readable(descriptor: int) -> bool:
     return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def _has_bytes(fifo: int) -> bool:
+    """More than the end of what nobody has written."""
+    try:
+        return os.read(fifo, 1) != b""
+    except BlockingIOError:
+        return False
 
 
 def _snapshot(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -30,8 +30,11 @@ from typing import Final, Literal
 
 Mechanism = Literal["bubblewrap", "landlock"]
 # workspace: all can be read, the network is off. online: with network. closed: no more than the system can be read.
-Setting = Literal["workspace", "online", "closed"]
-Need = Literal["files", "process", "sockets", "terminal", "key", "memory", "queue", "semaphore", "posix-queue"]
+# readonly: nothing can be written.
+Setting = Literal["workspace", "online", "closed", "readonly"]
+Need = Literal[
+    "files", "fifo", "hard-link", "process", "sockets", "terminal", "key", "memory", "queue", "semaphore", "posix-queue"
+]
 
 DID_IT: Final = b"<<did it>>"
 ALWAYS: Final[tuple[Setting, ...]] = ("workspace", "online")
@@ -41,8 +44,10 @@ ALWAYS: Final[tuple[Setting, ...]] = ("workspace", "online")
 class Ground:
     """What an attempt is told about the outside. Zero or empty when the row does not need it."""
 
-    outside: str  # a folder with the file `victim` and the folder `folder`; the process has it as its cwd
-    work: str  # a folder that may be written
+    outside: (
+        str  # a folder with the file `victim`, the folder `folder` and maybe a `fifo`; the process has it as its cwd
+    )
+    work: str  # a folder that may be written, maybe with a `link` to `victim`
     pid: int = 0
     address: int = 0  # where that process has a secret in its memory
     held: int = 0  # the descriptor by which it holds `victim` open for writing

@@ -23,9 +23,7 @@ import pytest
 from system.escapes import escape_program
 from system.escapes.escape_ground import Planted
 from system.escapes.escape_table import TABLE, Attempt, Mechanism, Setting
-from treadle.execution.sandbox.confinement import confine
-from treadle.execution.sandbox.host import HOST, Unusable
-from treadle.execution.sandbox.policy import MINIMAL_PATHS, Policy, Rule
+from treadle.execution import HOST, MINIMAL_PATHS, PathRule, Policy, Unusable, confine, handing
 
 escape_program.rows()
 
@@ -80,7 +78,7 @@ class Runs:
                     tty=False,
                     mechanism=mechanism,
                 )
-                argv, env = list(confined.argv), dict(confined.env)
+                argv, env = handing(confined.argv, confined.handed), {}
             orders = [(name, asdict(one.ground)) for name, one in planted.items()]
             reports = reports_of(argv, env, folder / "work", json.dumps(orders))
             return {
@@ -110,7 +108,8 @@ def policy_of(setting: Setting, work: Path) -> Policy:
         readable = {os.path.realpath(path) for path in prefixes if os.path.exists(path)}
     else:
         readable = {"/"}
-    rules = [Rule(path, "read") for path in readable] + [Rule(str(work), "write")]
+    writable = [] if setting == "readonly" else [PathRule(str(work), "write")]
+    rules = [PathRule(path, "read") for path in readable] + writable
     return Policy(tuple(sorted(rules, key=lambda rule: rule.path)), network=setting == "online")
 
 

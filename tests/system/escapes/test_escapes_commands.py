@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from backends import output_of, story, wait_for_text
-from treadle.execution import Environment, ExecParams, Process
-from treadle.execution.sandbox.confinement import Mechanism
-from treadle.execution.uris import uri_from_path
+from treadle.execution import Environment, ExecParams, Mechanism, Process, uri_from_path
 from treadle.protocol.exec import (
     FileSystemPermissions,
     Permissions,
@@ -68,27 +67,46 @@ class Commands:
     def __init__(self, environment: Environment, folder: Path) -> None:
         self._environment = environment
         self._folder = folder
+        self._hidden: Path | None = None
 
-    async def start(self, *argv: str, confined: bool = True, tty: bool = False, pipe_stdin: bool = False) -> Process:
+    def hide(self, name: str) -> Path:
+        """A folder of the user that commands must not see."""
+        self._hidden = self._folder.parent / f"{self._folder.name}-{name}"
+        self._hidden.mkdir(mode=0o700)
+        for file in ("auth.json", "log"):
+            (self._hidden / file).touch(0o600)
+        return self._hidden
+
+    async def start(
+        self,
+        *argv: str,
+        confined: bool = True,
+        tty: bool = False,
+        pipe_stdin: bool = False,
+        process_id: str = "it",
+    ) -> Process:
         return await self._environment.start(
             ExecParams(
-                process_id="it",
+                process_id=process_id,
                 argv=argv,
                 cwd=self._folder,
                 env={"PATH": "/usr/bin:/bin"},
                 tty=tty,
                 pipe_stdin=pipe_stdin,
-                sandbox=workspace(self._folder) if confined else None,
+                sandbox=workspace(self._folder, self._hidden) if confined else None,
             )
         )
 
 
-def workspace(folder: Path) -> Sandbox:
-    entries = (
+def workspace(folder: Path, hidden: Path | None) -> Sandbox:
+    entries = [
         SandboxEntry(path=SandboxPath(type="special", value=SandboxPathValue(kind="root")), access="read"),
         SandboxEntry(path=SandboxPath(type="path", path=uri_from_path(str(folder))), access="write"),
-    )
-    files = FileSystemPermissions(type="restricted", entries=entries)
+    ]
+    if hidden is not None:
+        path = SandboxPath(type="path", path=uri_from_path(str(hidden)))
+        entries.append(SandboxEntry(path=path, access="none"))
+    files = FileSystemPermissions(type="restricted", entries=tuple(entries))
     return Sandbox(permissions=Permissions(type="managed", network="restricted", file_system=files))
 
 
@@ -180,6 +198,44 @@ async def test_commands_can_be_run_from_inside(mechanism: Mechanism, commands: C
     assert b"inner" in output_of(await story(process))
 
 
+@pytest.mark.parametrize("tty", [False, True])
+async def test_its_environment_comes_along(mechanism: Mechanism, commands: Commands, tty: bool) -> None:
+    process = await commands.start("/usr/bin/env", tty=tty)
+    assert output_of(await story(process)).split() == [b"PATH=/usr/bin:/bin"]
+
+
+# --- modes of what is hidden ---
+
+
+@pytest.mark.parametrize("tty", [False, True])
+async def test_landlock_puts_modes_of_what_is_hidden_back(landlock: Mechanism, commands: Commands, tty: bool) -> None:
+    home = commands.hide("home")
+    before = {path: path.stat().st_mode for path in (home, *home.iterdir())}
+    process = await commands.start("/bin/sh", "-c", f"chmod 777 {home} {home}/auth.json; chmod 0 {home}/log", tty=tty)
+    told = output_of(await story(process)).decode()
+    assert {path: path.stat().st_mode for path in before} == before
+    assert all(str(path) in told for path in before), told
+    process = await commands.start("/bin/sh", "-c", "chmod 700 .", tty=tty, process_id="next")
+    assert output_of(await story(process)) == b""
+
+
+async def test_landlock_puts_modes_back_when_all_has_ended(
+    landlock: Mechanism, commands: Commands, marker: str
+) -> None:
+    """Two at a time: neither takes for the right mode what the other has made of it."""
+    home = commands.hide("home")
+    endless = f"chmod 777 {home}; echo ready; read line"
+    first = await commands.start("/bin/sh", "-c", endless, pipe_stdin=True)
+    await wait_for_text(first, b"ready")
+    daemon = f"(while :; do chmod 755 {home}; done; : {marker}) </dev/null >/dev/null 2>&1 & echo started"
+    second = await commands.start("/usr/bin/setsid", "/bin/sh", "-c", daemon, process_id="second")
+    await story(second)
+    await first.write(b"\n")
+    await story(first)
+    while stat.S_IMODE(home.stat().st_mode) != 0o700:
+        await asyncio.sleep(0.02)
+
+
 # --- the terminal ---
 
 
@@ -204,7 +260,9 @@ async def test_without_a_sandbox_it_can_be_typed(commands: Commands) -> None:
 
 
 async def test_its_own_terminal_works(mechanism: Mechanism, commands: Commands) -> None:
-    process = await commands.start("/bin/sh", "-c", "echo hello > /dev/tty; test -t 0 && echo one", tty=True)
+    process = await commands.start(
+        "/bin/sh", "-c", "echo hello > /dev/tty; test -t 0 && echo one > /dev/stdout", tty=True
+    )
     assert output_of(await story(process)).split() == [b"hello", b"one"]
 
 

@@ -22,10 +22,7 @@ import pytest
 
 from agent_stage import PROGRAM, AgentStage, ended, server_of, start
 from host_stage import KEY, WAIT_S, alive, descendants, stop
-from treadle.host import Ask, HostAgent, Timeouts
-from treadle.host.conversation_result import ConversationResult
-from treadle.host.conversations import ConversationStore
-from treadle.host.runtime import Notice
+from treadle.host import Ask, ConversationResult, ConversationStore, HostAgent, Notice, Timeouts
 from treadle.testing import Usage
 
 SOON_S = 20.0

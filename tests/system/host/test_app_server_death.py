@@ -15,9 +15,7 @@ import pytest
 
 from host_stage import KEY, WAIT_S, HostStage, alive, begin, descendants, pid_of, run, stop
 from treadle.client import CodexConfig
-from treadle.host.app_server.runtime import AppServerRuntime
-from treadle.host.faults import RuntimeFault
-from treadle.host.runtime import ItemStarted, Opening
+from treadle.host import AppServerRuntime, ItemStarted, Opening, RuntimeFault
 
 pytestmark = pytest.mark.anyio
 

@@ -14,11 +14,19 @@ from typing import Any
 import pytest
 
 from host_stage import KEY, WAIT_S, HostStage, Turn, begin, descendants, pid_of, run
-from treadle.client.tools import Tool
-from treadle.host.ask import Ask, Choice
-from treadle.host.faults import ResumeFailed, RuntimeFault
-from treadle.host.projection import project
-from treadle.host.runtime import Compacted, ItemCompleted, ItemStarted, Notice, TurnEnded
+from treadle.client import Tool
+from treadle.host import (
+    Ask,
+    Choice,
+    Compacted,
+    ItemCompleted,
+    ItemStarted,
+    Notice,
+    ResumeFailed,
+    RuntimeFault,
+    TurnEnded,
+    project,
+)
 from treadle.testing import Usage
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from treadle.host.memory.entries import parse, render
-from treadle.host.memory.memory_files import MemoryStore
+from treadle.host import MemoryStore, parse, render
 
 ADD = """
 import sys

@@ -15,8 +15,9 @@ from kit.app_client import AppClient
 from kit.in_process import ServerHere
 from system.methods.conftest import ROADS, opened
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, OVERLOADED
-from treadle.protocol.app.search import FuzzyFileSearchResult
-from treadle.server.methods.fuzzy_file_search import MAX_SEARCHES, Search
+from treadle.protocol.app import FuzzyFileSearchResult
+from treadle.server import Search
+from treadle.server.methods.search_files import MAX_SEARCHES
 from treadle.testing import AppServerHarness
 from unit.protocol.app_traffic import DATA
 
@@ -194,6 +195,16 @@ def test_skills_are_found_from_the_repository_down_and_in_the_home(
     assert entry["errors"] == [{"path": bad, "message": "missing YAML frontmatter delimited by ---"}]
 
 
+def test_a_skill_that_commands_may_not_read_is_left_out(client: AppClient, workspace: Path) -> None:
+    path = add_skill(workspace / ".agents/skills", "one", "---\nname: one\ndescription: x\n---\n")
+    rules = {":workspace_roots": {".agents": "deny"}}
+    client.call("config/value/write", edit("permissions.blind", {"extends": ":read-only", "filesystem": rules}))
+    client.call("config/value/write", edit("default_permissions", "blind"))
+    (entry,) = client.call("skills/list", {})["data"]
+    assert entry["skills"] == []
+    assert entry["errors"] == [{"path": path, "message": f"commands of this thread may not read {path}"}]
+
+
 def test_a_skill_is_turned_off_and_on(client: AppClient, home: Path, workspace: Path) -> None:
     first = add_skill(workspace / ".agents/skills", "one", "---\nname: one\ndescription: x\n---\n")
     add_skill(workspace / ".agents/skills", "two", "---\nname: two\ndescription: y\n---\n")
@@ -360,3 +371,10 @@ def test_bad_params_are_named(over_stdio: AppClient, method: str, params: object
 def over_stdio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppClient]:
     with AppServerHarness(tmp_path_factory.mktemp("app")) as harness, opened("stdio", harness) as client:
         yield client
+
+
+def test_a_request_with_half_a_character_is_answered(harness: AppServerHarness) -> None:
+    with opened("stdio", harness) as client:
+        error = client.failure("fs/readFile", {"path": "/a\ud800b"})
+        assert error["code"] == -32600
+        assert "half a character" in error["message"]

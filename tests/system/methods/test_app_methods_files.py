@@ -12,8 +12,7 @@ import pytest
 from kit.app_client import AppClient
 from kit.in_process import ServerHere
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST
-from treadle.server import file_watches
-from treadle.server.file_watches import FileWatches
+from treadle.server import FileWatches
 from treadle.server.methods import fs_methods as module
 
 
@@ -208,7 +207,7 @@ def test_the_last_unwatch_gives_everything_back(here: ServerHere, local: AppClie
 
 
 def test_many_changes_are_told_as_one(local: AppClient, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_watches, "MAX_NAMES", 3)
+    monkeypatch.setattr(module, "MAX_NAMES", 3)
     local.call("fs/watch", {"path": str(workspace), "watchId": "w"})
     for number in range(9):
         (workspace / str(number)).touch()

@@ -13,8 +13,7 @@ from kit.in_process import ServerHere
 from kit.processes import processes_left, processes_with
 from system.methods.conftest import opened
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, OVERLOADED
-from treadle.server import client_command
-from treadle.server.methods import process_methods
+from treadle.server.methods import command_methods
 from treadle.testing import AppServerHarness
 
 
@@ -94,7 +93,7 @@ def test_each_stream_has_its_cap(local: AppClient, streamed: bool) -> None:
 
 
 def test_output_is_bounded_unless_it_is_said_otherwise(local: AppClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_command, "MAX_HELD", 2 << 20)
+    monkeypatch.setattr(command_methods, "MAX_HELD", 2 << 20)
     script = f"head -c {3 << 20} /dev/zero | tr '\\0' x"
     cases: list[tuple[dict[str, Any], int]] = [({}, 1 << 20), ({"outputBytesCap": None}, 2 << 20)]
     for number, (more, size) in enumerate(cases, start=1):
@@ -111,7 +110,7 @@ def test_time_is_up_for_the_descendants_too(client: AppClient, marker: str) -> N
 
 
 def test_time_is_limited_unless_it_is_said_otherwise(local: AppClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_methods, "DEFAULT_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(command_methods, "DEFAULT_TIMEOUT_S", 0.0)
     local.call("process/spawn", shell("sleep 3600"))
     assert exited(local)["exitCode"] == 124
     local.call("process/spawn", shell("echo done", timeoutMs=None))
@@ -121,14 +120,14 @@ def test_time_is_limited_unless_it_is_said_otherwise(local: AppClient, monkeypat
 def test_what_a_process_leaves_behind_ends_with_it(
     local: AppClient, marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_command, "DRAIN_S", 0.0)
+    monkeypatch.setattr(command_methods, "DRAIN_S", 0.0)
     local.call("process/spawn", shell(f"sleep {marker} & echo up"))
     assert exited(local) == end(0, "up\n", outputDrainTimedOut=True)
     assert processes_left(marker) == []
 
 
 def test_a_client_has_so_many_at_a_time(local: AppClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_methods, "MAX_PROCESSES", 2)
+    monkeypatch.setattr(command_methods, "MAX_PROCESSES", 2)
     for handle in ("a", "b"):
         local.call("process/spawn", shell("sleep 3600", handle, timeoutMs=None))
     assert local.failure("process/spawn", shell("true", "c"))["code"] == OVERLOADED

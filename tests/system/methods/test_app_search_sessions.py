@@ -14,7 +14,7 @@ from kit.app_client import AppClient
 from kit.in_process import ServerHere
 from kit.processes import DEADLINE_S
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOADED, ExecError
-from treadle.server.methods import fuzzy_file_search
+from treadle.server.methods import search_files
 
 START, UPDATE, STOP = (f"fuzzyFileSearch/session{verb}" for verb in ("Start", "Update", "Stop"))
 UPDATED, COMPLETED = "fuzzyFileSearch/sessionUpdated", "fuzzyFileSearch/sessionCompleted"
@@ -69,7 +69,7 @@ def test_only_the_last_of_many_keystrokes_is_looked_for(
         finally:
             ended[query].set()
 
-    monkeypatch.setattr(fuzzy_file_search, "search", slow)
+    monkeypatch.setattr(search_files, "search", slow)
     begun(local, workspace)
     local.call(UPDATE, {"sessionId": "s", "query": "a"})
     assert looking["a"].wait(DEADLINE_S)
@@ -97,7 +97,7 @@ def test_a_search_that_fails_completes_without_news(
         raise ExecError("the file search ended with status 1")
 
     begun(local, workspace)
-    monkeypatch.setattr(fuzzy_file_search, "search", fail)
+    monkeypatch.setattr(search_files, "search", fail)
     local.call(UPDATE, {"sessionId": "s", "query": "a"})
     local.until(lambda: len(local.params_of(COMPLETED)) == 2)
     assert len(local.params_of(UPDATED)) == 1

@@ -14,8 +14,17 @@ import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from treadle.runners import CodexRunner, Job, JobHandle, ResumeToken, RunOptions, Scheduler
-from treadle.runners.run_events import CompletedEvent, Event, StartedEvent
+from treadle.runners import (
+    CodexRunner,
+    CompletedEvent,
+    Event,
+    Job,
+    JobHandle,
+    ResumeToken,
+    RunOptions,
+    Scheduler,
+    StartedEvent,
+)
 
 
 def say(**news: object) -> None:

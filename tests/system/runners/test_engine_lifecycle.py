@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,20 @@ from typing import Any
 import pytest
 
 from system.runners.fake_engine import OTHER, SESSION, fake
+from treadle import ArgumentError
 from treadle.runners import (
     ActionEvent,
+    CodexRunner,
     CompletedEvent,
     Event,
     ResumeToken,
     Run,
     RunOptions,
+    SessionState,
     StartedEvent,
     Timeouts,
+    process_start_time,
 )
-from treadle.runners.codex import CodexRunner
-from treadle.runners.session_lock import SessionRecord, process_start_time
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
@@ -217,6 +220,18 @@ async def test_one_that_lingers_and_does_not_listen(tmp_path: Path) -> None:
     assert (await drain(made.run("x")))[-1].ok
 
 
+async def test_limits_may_be_infinite(tmp_path: Path) -> None:
+    names = ("total", "idle", "linger", "grace")
+    for name in names:
+        wrongs: tuple[Any, ...] = (-1, math.nan, "3")
+        for wrong in wrongs:
+            with pytest.raises(ArgumentError, match=f"{name} must be a number of seconds"):
+                Timeouts(**{name: wrong})
+    limits = Timeouts(**dict.fromkeys(names, math.inf))
+    completed = (await drain(runner(tmp_path, "start(); answer('x'); done()", timeouts=limits).run("x")))[-1]
+    assert (completed.ok, completed.answer) == (True, "x")
+
+
 @pytest.mark.parametrize(
     ("limits", "words"),
     [(Timeouts(idle=0.3), "no sign of life for 0.3 s"), (Timeouts(total=0.3), "did not end within 0.3 s")],
@@ -283,7 +298,7 @@ async def test_another_session_than_asked_for(tmp_path: Path) -> None:
 
 
 async def test_the_helper_is_killed(tmp_path: Path) -> None:
-    from treadle.runners.shared_supervisor import shared_supervisor
+    from treadle.runners import shared_supervisor
 
     run = runner(tmp_path, "start(); time.sleep(1000)").run("x")
     await anext(run)
@@ -485,7 +500,7 @@ async def test_usage_of_a_session_is_counted_from_run_to_run(tmp_path: Path) -> 
 async def test_what_a_dead_program_left_behind_is_waited_for(tmp_path: Path) -> None:
     left = await asyncio.create_subprocess_exec("sleep", "1000")
     try:
-        SessionRecord(left.pid, process_start_time(left.pid)).keep(TOKEN)
+        SessionState(left.pid, process_start_time(left.pid)).store(TOKEN)
         made = runner(tmp_path, "mark('ran'); start(); answer('x'); done()")
         waiting = asyncio.ensure_future(drain(made.run("x", TOKEN)))
         await asyncio.sleep(0.2)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from system.runners.fake_engine import fake
-from treadle.runners import ApprovalAnswer, ApprovalAsk, ClaudeRunner, CodexRunner, Event, Timeouts
-from treadle.runners.session_lock import process_start_time
+from treadle.runners import ApprovalAnswer, ApprovalAsk, ClaudeRunner, CodexRunner, Event, Timeouts, process_start_time
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from system.runners.fake_engine import SESSION, fake
-from treadle.runners import CodexRunner, Job, ResumeToken, Scheduler
-from treadle.runners.session_lock import process_start_time
+from treadle.runners import CodexRunner, Job, ResumeToken, Scheduler, process_start_time
 
 pytestmark = pytest.mark.anyio
 ENGINE = """

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from system.runners.fake_engine import SESSION, fake
-from treadle.runners import ActionEvent, CompletedEvent, ResumeToken, StartedEvent
-from treadle.runners.codex import CodexRunner
-from treadle.runners.session_lock import process_start_time
+from treadle.runners import ActionEvent, CodexRunner, CompletedEvent, ResumeToken, StartedEvent, process_start_time
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0

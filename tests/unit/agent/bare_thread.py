@@ -10,17 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from treadle.agent.client_requests import ClientRequest
-from treadle.agent.event import Event
-from treadle.agent.state import Settings, State
-from treadle.agent.thread import Thread
-from treadle.agent.turn_runtime import Runtime, runtime_of
+from treadle.agent import ClientRequest, Event, McpServices, Settings, State, Thread
 from treadle.config import Config, load_config
 from treadle.execution import Environment
 from treadle.llm import Model, ModelError, ModelEvent, ModelRequest
-from treadle.protocol.app.settings import DangerFullAccessSandboxPolicy
-from treadle.store.contract import Loaded, Store, ThreadRecord
-from treadle.store.sqlite.memory_store import MemoryStore
+from treadle.protocol.app import DangerFullAccessSandboxPolicy
+from treadle.store import EphemeralStore, Loaded, Store, ThreadRecord
 
 THREAD = "0199a213-81a0-7e00-8000-00000000000a"
 RETRIES = 2
@@ -98,7 +93,7 @@ class BareServices:
         self._home = home
         self._model = model
         self.draining = False
-        self.ephemeral_store: Store = MemoryStore()
+        self.ephemeral_store: Store = EphemeralStore()
         provider = f'model_providers.x={{base_url="http://127.0.0.1:9/v1", stream_max_retries={RETRIES}}}'
         self._config = load_config(home, overrides=[provider]).config
         self.tasks: set[asyncio.Task[None]] = set()
@@ -115,6 +110,9 @@ class BareServices:
     def config(self) -> Config:
         return self._config
 
+    def refresh_config(self) -> None:
+        pass
+
     def config_for(self, settings: Settings) -> Config:
         return self._config
 
@@ -124,8 +122,9 @@ class BareServices:
     async def environment(self) -> Environment:
         raise AssertionError("no commands here")
 
-    def runtime_for(self, settings: Settings) -> Runtime:
-        return runtime_of(settings.model_provider)
+    @property
+    def mcp(self) -> McpServices:
+        raise AssertionError("no MCP servers here")
 
     async def store(self) -> Store:
         return self.ephemeral_store

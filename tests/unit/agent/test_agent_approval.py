@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 from msgspec import Raw, structs
 
-from treadle.agent.approval_policy import Risk
-from treadle.agent.authority import CHANGED
-from treadle.agent.tools.approval import FAILED, REJECTED, Approval, Outcome, Request, is_yes
-from treadle.agent.turn import Turn
+from treadle.agent import CHANGED, FAILED, REJECTED, Approval, ApprovalQuestion, Outcome, Risk, Turn, is_yes
 from treadle.errors import RpcError
-from treadle.protocol.app.approvals import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
+from treadle.protocol.app import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
 from unit.agent.bare_thread import Ears, bare_thread
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +35,7 @@ class Wish:
 
     async def seek(self, approval: Approval, answer: Raw | RpcError | None = None, risk: Risk = BEYOND) -> Outcome:
         """Seek approval; who is asked answers this. None: nobody is to be asked."""
-        request = Request(METHOD, self._params, FileChangeRequestApprovalResponse)
+        request = ApprovalQuestion(METHOD, self._params, FileChangeRequestApprovalResponse)
         async with asyncio.timeout(DEADLINE_S):
             seeking = asyncio.ensure_future(approval.seek(risk, request))
             if answer is not None:

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from treadle.agent.approval_policy import Risk, decide, is_reviewed, refusal
-from treadle.agent.tools.approval import read_decision
+from treadle.agent import Risk, decide, is_reviewed, read_decision, refusal
 from treadle.errors import RpcError
-from treadle.protocol.app.approvals import (
+from treadle.protocol.app import (
+    AskForApproval,
     CommandExecutionRequestApprovalResponse,
     FileChangeRequestApprovalResponse,
+    convert,
 )
-from treadle.protocol.app.base import convert
-from treadle.protocol.app.settings import AskForApproval
 from unit.agent.bare_thread import settings
 
 GRANULAR = {"sandbox_approval": True, "rules": True, "mcp_elicitations": True}

@@ -7,16 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from treadle.agent.authority import Authority, Grant, confined_to, rules_of, same_authority
-from treadle.agent.state import Settings
-from treadle.protocol.app.settings import (
+from treadle.agent import Authority, Grant, Settings, confined_to, rules_of, same_authority
+from treadle.protocol.app import (
     DangerFullAccessSandboxPolicy,
     GranularAskForApproval,
     ReadOnlySandboxPolicy,
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.tools.command.command_sessions import CommandSession
+from treadle.tools import CommandSession
 from unit.agent.bare_thread import settings
 
 FULL = DangerFullAccessSandboxPolicy()

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from treadle.agent.thread import Thread
-from treadle.store import StoreError
+from treadle.agent import Thread
+from treadle.store import EphemeralStore, StoreError
 from treadle.store.sqlite import writes
-from treadle.store.sqlite.memory_store import MemoryStore
 from unit.agent.bare_thread import THREAD, bare_thread
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 def take_over(thread: Thread, name: str) -> None:
     """As another server would, whose process was not there before."""
-    assert isinstance(thread.store, MemoryStore)
+    assert isinstance(thread.store, EphemeralStore)
     connection = thread.store._connection
     assert connection is not None
     writes.claim(connection, THREAD, -1, "7-another", lambda owner: None)

@@ -7,12 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from treadle.agent.error_info import error_info, retry_info
-from treadle.llm import ErrorKind, ModelError
+from treadle.agent import error_info, retry_info
+from treadle.llm import ErrorKind, HttpFailure, ModelError
 from treadle.llm.failure import http_failure
-from treadle.llm.model import HttpFailure
-from treadle.protocol.app.base import encode
-from treadle.protocol.app.turn_errors import TurnError
+from treadle.protocol.app import TurnError, encode
 
 
 def told(error: ModelError) -> Any:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from treadle.agent.model_history import ABORTED, History, repaired, with_origin
-from treadle.store.contract import HistoryRecord
+from treadle.agent import ABORTED, History, repaired, with_origin
+from treadle.store import HistoryRecord
 
 KINDS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 import uuid
 
-from treadle.agent.ids import new_id, now_ms
+from treadle.agent import new_id, now_ms
 
 
 def test_ids_are_uuids_of_version_7_and_sort_by_time() -> None:

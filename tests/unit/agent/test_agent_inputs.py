@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agent.pending_input import MAX_CHARS, MAX_SKILL_BYTES, check_input, model_items, text_of
+from treadle.agent import MAX_INPUT_CHARS, MAX_SKILL_BYTES, check_input, model_items, text_of
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, RpcError
-from treadle.protocol.app.inputs import (
+from treadle.protocol.app import (
     ImageUserInput,
     LocalImageUserInput,
     MentionUserInput,
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.anyio
 
 
 def test_the_length_is_that_of_all_texts_together() -> None:
-    half = TextUserInput(text="é" * (MAX_CHARS // 2))
+    half = TextUserInput(text="é" * (MAX_INPUT_CHARS // 2))
     check_input([half, half])
     with pytest.raises(RpcError) as caught:
         check_input([half, half, TextUserInput(text="x")])
     assert caught.value.code == INVALID_PARAMS
     assert caught.value.data == {
         "input_error_code": "input_too_large",
-        "max_chars": MAX_CHARS,
-        "actual_chars": MAX_CHARS + 1,
+        "max_chars": MAX_INPUT_CHARS,
+        "actual_chars": MAX_INPUT_CHARS + 1,
     }
 
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from treadle.agent.event import DeltaStream, Event
-from treadle.agent.journal import MERGE_BEYOND, Journal
-from treadle.store.contract import Claim, Counters, Done, EventRecord, HistoryRecord, Loaded, StoreError, Write
-from treadle.testing.store_checks.sample_records import thread
+from treadle.agent import MERGE_BEYOND, DeltaStream, Event, Journal
+from treadle.store import Claim, Counters, Done, EventRecord, HistoryRecord, Loaded, StoreError, Write
+from treadle.testing import thread
 
 pytestmark = pytest.mark.anyio
 
@@ -193,7 +192,7 @@ async def test_a_failure_tells_nothing_more_until_reset() -> None:
         await bench.journal.flush()
     bench.journal.append(GROWTH, "x")
     assert bench.told == []
-    bench.journal.announce("sorry", Params())
+    bench.journal.publish_unnumbered("sorry", Params())
     assert bench.methods == ["sorry"]
     bench.journal.reset(loaded(seq=0, fence=3))
     bench.journal.emit("d", Params())
@@ -412,7 +411,7 @@ async def _play(todo: list[str]) -> None:
                 journal.after(lambda number=number: seen.append(number))  # type: ignore[misc]
                 expected.append(number)
             case "place":
-                place = journal.place()
+                place = journal.barrier()
                 if place.done():  # then whoever waits for it does not wait
                     seen.append(number)
                 else:

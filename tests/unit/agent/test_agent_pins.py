@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.agent.state import State, read_state
+from treadle.agent import State, read_state
 from treadle.errors import ExecError
-from treadle.execution.sandbox.pinned_roots import Pins, pin, pinned_paths
-from treadle.protocol.app.settings import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
+from treadle.execution import Pins, pin, pinned_paths
+from treadle.protocol.app import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from unit.agent.bare_thread import bare_thread, settings
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from treadle.agent.sampling import Call, Sampling, sample
-from treadle.agent.turn import Turn
-from treadle.agent.web_search import web_search_item
+from treadle.agent import ModelCall, Sampling, Turn, sample, web_search_item
 from treadle.llm import (
     MAX_ASKED_S,
     Completed,
@@ -28,7 +26,7 @@ from treadle.llm import (
     ReasoningSummaryPart,
     TextDelta,
     TokenUsage,
-    backoff,
+    failure,
 )
 from unit.agent.bare_thread import RETRIES, Ears, PlayedModel, bare_thread
 
@@ -63,7 +61,7 @@ async def _nothing(turn: Turn) -> None: ...
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "pause", lambda attempt, asked_s: 0.0)
+    monkeypatch.setattr(failure, "pause", lambda attempt, asked_s: 0.0)
 
 
 class Bench:
@@ -71,7 +69,7 @@ class Bench:
 
     def __init__(self, tmp_path: Path, *responses: list[ModelEvent | ModelError]) -> None:
         self.model = PlayedModel(*responses)
-        self.calls: list[Call] = []
+        self.calls: list[ModelCall] = []
         self._made = bare_thread(tmp_path, self.model)
 
     async def __aenter__(self) -> Bench:

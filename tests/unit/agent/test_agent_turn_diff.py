@@ -5,9 +5,9 @@ from hashlib import sha1
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.agent.turn_diff import MAX_CHARS, TurnDiff
+from treadle.agent import MAX_DIFF_CHARS, TurnDiff
+from treadle.tools import Kind
 from treadle.tools.patch import FileChange
-from treadle.tools.patch.patch_values import Kind
 
 
 def _change(kind: Kind, path: str, old: bytes | None, new: bytes | None, move_path: str | None = None) -> FileChange:
@@ -65,8 +65,8 @@ def test_paths_are_relative_where_they_can_be() -> None:
 
 
 def test_a_huge_diff_is_cut() -> None:
-    text = _text(_change("add", "/ws/a", None, b"x\n" * MAX_CHARS))
-    assert len(text) < MAX_CHARS + 100
+    text = _text(_change("add", "/ws/a", None, b"x\n" * MAX_DIFF_CHARS))
+    assert len(text) < MAX_DIFF_CHARS + 100
     assert text.endswith("[the rest of the diff is left out]\n")
 
 

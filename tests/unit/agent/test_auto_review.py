@@ -15,16 +15,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, structs
 
-from treadle.agent.authority import CHANGED
+from treadle.agent import (
+    ATTEMPTS,
+    CHANGED,
+    LATE,
+    MAX_DENIED,
+    MAX_IN_A_ROW,
+    Approval,
+    ApprovalQuestion,
+    Outcome,
+    ReviewedAction,
+    Turn,
+    is_yes,
+)
 from treadle.agent.tools import auto_review
-from treadle.agent.tools.approval import Action, Approval, Outcome, Request, is_yes
-from treadle.agent.tools.auto_review import ATTEMPTS, LATE, MAX_DENIED, MAX_IN_A_ROW
-from treadle.agent.turn import Turn
 from treadle.errors import RpcError
-from treadle.llm import Completed, Created, ItemDone, ItemStarted, ModelError, ModelEvent, ModelRequest, TokenUsage
-from treadle.llm.output_items import MessageItem, read_item
-from treadle.protocol.app.approvals import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
-from treadle.protocol.app.reviews import ApplyPatchGuardianApprovalReviewAction
+from treadle.llm import (
+    Completed,
+    Created,
+    ItemDone,
+    ItemStarted,
+    MessageItem,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    TokenUsage,
+    read_item,
+)
+from treadle.protocol.app import (
+    ApplyPatchGuardianApprovalReviewAction,
+    FileChangeRequestApprovalParams,
+    FileChangeRequestApprovalResponse,
+)
 from unit.agent.bare_thread import Ears, PlayedModel, PlayedStream, bare_thread
 
 pytestmark = pytest.mark.anyio
@@ -94,12 +116,12 @@ class Stage:
     async def ask(self, approval: Approval, file: str = "/f") -> Outcome:
         async with asyncio.timeout(DEADLINE_S):
             return await approval.ask(
-                Request(METHOD, self._params, FileChangeRequestApprovalResponse, self._wish(file))
+                ApprovalQuestion(METHOD, self._params, FileChangeRequestApprovalResponse, self._wish(file))
             )
 
     def _wish(self, file: str) -> Any:
         shown = ApplyPatchGuardianApprovalReviewAction(cwd="/", files=(file,))
-        return lambda: Action(item_id="i", shown=shown, exact={"writes": file})
+        return lambda: ReviewedAction(item_id="i", shown=shown, exact={"writes": file})
 
     def _params(self) -> FileChangeRequestApprovalParams:
         return FileChangeRequestApprovalParams(thread_id="t", turn_id="u", item_id="i", started_at_ms=0)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from treadle.agent.context import KnownFiles
-from treadle.execution.file_snapshot import FileSnapshot
+from treadle.agent import Instructions, KnownFiles
+from treadle.execution import FileSnapshot
 
 
 class Looked(FileSnapshot):
@@ -24,7 +24,7 @@ class Looked(FileSnapshot):
 def test_what_one_loop_has_seen_is_not_known_to_another() -> None:
     """The first may have ended, or be held up, before its step was over."""
     snapshot = Looked()
-    known = KnownFiles([], snapshot)
+    known = KnownFiles(Instructions([], []), snapshot)
     for current in (True, False):
         snapshot.current = current
         loop = asyncio.new_event_loop()
@@ -40,7 +40,7 @@ def test_what_one_loop_has_seen_is_not_known_to_another() -> None:
 @pytest.mark.anyio
 async def test_turns_of_one_step_look_once_and_those_of_the_next_again() -> None:
     snapshot = Looked()
-    known = KnownFiles([], snapshot)
+    known = KnownFiles(Instructions([], []), snapshot)
     assert [known.are_current() for _ in range(3)] == [True] * 3
     assert snapshot.looks == 1
     await asyncio.sleep(0)

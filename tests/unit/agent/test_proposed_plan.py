@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.agent.proposed_plan import PlanCutter, cut
+from treadle.agent import PlanCutter, cut
 
 OPEN, CLOSE = "<proposed_plan>", "</proposed_plan>"
 ROWS: list[tuple[str, str, str | None]] = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle.agent.review_report import report_text
+from treadle.agent import report_text
 
 
 def finding(title: str = "T", body: str = "B", start: int = 1, end: int = 2) -> dict[str, Any]:

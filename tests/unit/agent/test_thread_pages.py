@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from treadle.agent.thread_pages import make_cursor, read_cursor, turns_with_items, wire_turn
+from treadle.agent import make_cursor, read_cursor, turns_with_items, wire_turn
 from treadle.errors import RpcError
-from treadle.protocol.app.base import encode
-from treadle.store.contract import ItemRecord
-from treadle.testing.store_checks.sample_records import A, item, turn
+from treadle.protocol.app import encode
+from treadle.store import ItemRecord
+from treadle.testing import A, item, turn
 
 
 def test_a_cursor_comes_back() -> None:

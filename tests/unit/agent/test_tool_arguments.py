@@ -8,24 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArguments
-from treadle.agent.tools.goal_tools import CreateGoalArguments, GetGoalArguments, UpdateGoalArguments
-from treadle.agent.tools.plan_tool import MAX_STEPS, UpdatePlanArguments, plan_steps
+from treadle.agent import (
+    MAX_STEPS,
+    CreateGoalArguments,
+    ExecCommandArguments,
+    GetGoalArguments,
+    UpdateGoalArguments,
+    UpdatePlanArguments,
+    WriteStdinArguments,
+    plan_steps,
+)
 from treadle.errors import TreadleError
-from treadle.protocol.app.thread_notifications import TurnPlanStep
-from treadle.tools.tool_arguments import ToolInputError, parse
+from treadle.protocol.app import TurnPlanStep
+from treadle.tools import ToolInputError, parse_arguments
 
 
 def test_members_that_are_left_out_have_defaults_and_unknown_ones_are_ignored() -> None:
-    assert parse('{"cmd": "ls", "mood": 1}', ExecCommandArguments) == ExecCommandArguments(cmd="ls")
-    assert parse('{"session_id": 5, "max_output_tokens": null}', WriteStdinArguments).chars == ""
+    assert parse_arguments('{"cmd": "ls", "mood": 1}', ExecCommandArguments) == ExecCommandArguments(cmd="ls")
+    assert parse_arguments('{"session_id": 5, "max_output_tokens": null}', WriteStdinArguments).chars == ""
 
 
 def test_all_members_of_a_command() -> None:
     text = """{"cmd": "ls", "workdir": "/w", "shell": "/bin/sh", "login": false, "tty": true, "yield_time_ms": 5,
     "max_output_tokens": 7, "sandbox_permissions": "require_escalated", "justification": "j",
     "prefix_rule": ["a", "b"]}"""
-    assert parse(text, ExecCommandArguments) == ExecCommandArguments(
+    assert parse_arguments(text, ExecCommandArguments) == ExecCommandArguments(
         cmd="ls",
         workdir="/w",
         shell="/bin/sh",
@@ -40,7 +47,7 @@ def test_all_members_of_a_command() -> None:
 
 
 def test_no_text_is_no_arguments() -> None:
-    assert parse("", GetGoalArguments) == GetGoalArguments()
+    assert parse_arguments("", GetGoalArguments) == GetGoalArguments()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_no_text_is_no_arguments() -> None:
 )
 def test_bad_arguments_are_told_to_the_model(text: str, wanted: type[object], told: str) -> None:
     with pytest.raises(ToolInputError) as caught:
-        parse(text, wanted)
+        parse_arguments(text, wanted)
     assert caught.value.message.startswith("failed to parse function arguments: ")
     assert told in caught.value.message
     assert isinstance(caught.value, TreadleError)
@@ -69,8 +76,8 @@ def test_bad_arguments_are_told_to_the_model(text: str, wanted: type[object], to
 @given(st.text())
 def test_any_text_is_refused_and_any_command_read(text: str) -> None:
     with pytest.raises(ToolInputError, match="failed to parse function arguments: "):
-        parse(text, ExecCommandArguments)
-    assert parse(json.dumps({"cmd": text}), ExecCommandArguments).cmd == text
+        parse_arguments(text, ExecCommandArguments)
+    assert parse_arguments(json.dumps({"cmd": text}), ExecCommandArguments).cmd == text
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -81,7 +88,7 @@ def _plan(*steps: tuple[str, str], **more: object) -> str:
 
 
 def _steps(text: str) -> tuple[TurnPlanStep, ...]:
-    return plan_steps(parse(text, UpdatePlanArguments))
+    return plan_steps(parse_arguments(text, UpdatePlanArguments))
 
 
 def test_a_plan_in_the_words_of_the_protocol() -> None:
@@ -91,7 +98,7 @@ def test_a_plan_in_the_words_of_the_protocol() -> None:
         TurnPlanStep(step="c", status="pending"),
     )
     assert _steps(_plan()) == ()
-    assert parse(_plan(explanation="why"), UpdatePlanArguments).explanation == "why"
+    assert parse_arguments(_plan(explanation="why"), UpdatePlanArguments).explanation == "why"
 
 
 @pytest.mark.parametrize("text", ["{}", "", '{"plan": [{"step": "a"}]}', _plan(("a", "done")), '{"plan": null}'])

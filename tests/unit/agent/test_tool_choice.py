@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from treadle.agent.tools.built_in import BUILT_IN
-from treadle.agent.tools.tool_choice import NO_ENVIRONMENT, left, offered, refusal
+from told_tools import TOOLS
+from treadle.agent import BUILT_IN, NO_ENVIRONMENT, left, offered, tool_refusal
 from treadle.config import Config, ConfigError, load_config
+from treadle.tools import built_in_names
 from unit.agent.bare_thread import settings
 
 SHELL, PATCH, PLAN, IMAGE = {"exec_command", "write_stdin"}, {"apply_patch"}, {"update_plan"}, {"view_image"}
@@ -43,7 +44,7 @@ OFF = [
 
 
 def names(config: Config, mode: str = "default") -> set[str]:
-    return {tool.name for tool in offered(BUILT_IN, mode, config)}
+    return {tool.name for tool in offered(TOOLS, mode, config)}
 
 
 def configured(tmp_path: Path, *flags: str, file: str = "") -> Config:
@@ -55,7 +56,7 @@ def configured(tmp_path: Path, *flags: str, file: str = "") -> Config:
 def test_what_a_thread_switches_off(tmp_path: Path, given: dict[str, Any], off: set[str]) -> None:
     config = configured(tmp_path).with_thread_overrides(given)
     assert names(config) == ALL - off
-    assert {tool.name for tool in left(BUILT_IN, config)} == (ALL | QUESTIONS) - off
+    assert {tool.name for tool in left(TOOLS, config)} == (ALL | QUESTIONS) - off
 
 
 def test_file_profile_command_line_and_thread(tmp_path: Path) -> None:
@@ -75,8 +76,8 @@ def test_file_profile_command_line_and_thread(tmp_path: Path) -> None:
     [
         ({"features.goals": "false"}, "features.goals"),
         ({"features": True}, "features"),
-        ({"tools.update_plan": "off"}, "tools"),
-        ({"tools.update_plan.enabled": 0}, "tools"),
+        ({"tools.update_plan": "off"}, "tools.update_plan"),
+        ({"tools.update_plan.enabled": 0}, "tools.update_plan"),
     ],
 )
 def test_a_switch_that_cannot_be_read_is_no_switch(tmp_path: Path, given: dict[str, Any], key: str) -> None:
@@ -94,22 +95,35 @@ def test_flags_without_an_effect_are_named(tmp_path: Path) -> None:
 
 def test_the_modes(tmp_path: Path) -> None:
     config = configured(tmp_path)
-    assert names(config, "plan") == ALL - PLAN | QUESTIONS
+    assert names(config, "plan") == ALL - PLAN - PATCH | QUESTIONS
     asking = config.with_thread_overrides({"features.default_mode_request_user_input": True})
     assert names(asking) == ALL | QUESTIONS
     silent = config.with_thread_overrides({"tools.experimental_request_user_input.enabled": False})
-    assert names(silent, "plan") == ALL - PLAN
+    assert names(silent, "plan") == ALL - PLAN - PATCH
 
 
 def test_what_is_refused_when_it_is_called_all_the_same(tmp_path: Path) -> None:
     config = configured(tmp_path)
-    bare = {tool.name: refusal(tool, settings(has_environment=False), config) for tool in BUILT_IN}
+    bare = {tool.name: tool_refusal(tool, settings(has_environment=False), config) for tool in TOOLS}
     assert {name for name, why in bare.items() if why == NO_ENVIRONMENT} == SHELL | PATCH | IMAGE
-    plain = {tool.name: refusal(tool, settings(), config) for tool in BUILT_IN}
+    plain = {tool.name: tool_refusal(tool, settings(), config) for tool in TOOLS}
     assert {name: why for name, why in plain.items() if why is not None} == {
         "request_user_input": "request_user_input cannot be used in default mode"
     }
-    planning = {tool.name: refusal(tool, settings(mode="plan"), config) for tool in BUILT_IN}
+    planning = {tool.name: tool_refusal(tool, settings(mode="plan"), config) for tool in TOOLS}
     assert {name: why for name, why in planning.items() if why is not None} == {
-        "update_plan": "update_plan cannot be used in plan mode"
+        "apply_patch": "apply_patch cannot be used in plan mode",
+        "update_plan": "update_plan cannot be used in plan mode",
     }
+
+
+def test_what_tools_say_of_themselves() -> None:
+    """Whether a call only reads, may destroy something, and needs a place where commands run."""
+    assert {tool.name for tool in TOOLS if tool.only_reads} == {"get_goal"} | IMAGE | QUESTIONS
+    assert {tool.name for tool in TOOLS if tool.may_destroy} == SHELL | PATCH
+    assert {tool.name for tool in TOOLS if tool.needs_environment} == SHELL | PATCH | IMAGE
+    assert not any(tool.only_reads and (tool.may_destroy or tool.exclusive) for tool in BUILT_IN)
+
+
+def test_clients_know_the_names_of_all_tools() -> None:
+    assert built_in_names() == {tool.name for tool in BUILT_IN}

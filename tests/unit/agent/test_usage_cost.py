@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from treadle.agent.state import Usage, read_usage
+from treadle.agent import Usage, read_usage
 from treadle.llm import TokenUsage
-from treadle.protocol.app.base import encode
+from treadle.protocol.app import encode
 
 SOME = TokenUsage(input_tokens=5, output_tokens=2, total_tokens=7)
 

@@ -13,7 +13,7 @@ from bench.app_server.client import Client
 from bench.app_server.growth import MILLISECONDS, SAME, Limit, Pair, Timing
 from bench.app_server.measures import MEASURES
 from bench.app_server.mock import DELTA, answer, request_size
-from bench.report import Samples
+from bench.report import Samples, lines
 from bench.servers import BenchError
 
 MEASURE = next(measure for measure in MEASURES if measure.name == "turn")
@@ -150,6 +150,14 @@ def test_a_request_is_complete_with_its_body() -> None:
     assert request_size(b"GET / HTTP/1.1\r\n\r\n") == len(b"GET / HTTP/1.1\r\n\r\n")
 
 
+def test_a_model_that_calls_a_tool_does_it_once_in_each_turn() -> None:
+    said, called = b'{"role":"user"}', b'{"type":"function_call_output"}'
+    for history in (said, said + called + said):
+        assert b'"namespace":"mcp__one"' in answer(b"/c1/responses", history)
+        assert DELTA.encode() in answer(b"/c1/responses", history + called)
+    assert b"mcp__one" not in answer(b"/d1/responses", said)
+
+
 def test_an_answer_of_the_model_has_its_deltas_and_ids_of_its_own() -> None:
     first, second = answer(b"/d3/responses"), answer(b"/d3/responses")
     head, _, body = first.partition(b"\r\n\r\n")
@@ -163,8 +171,8 @@ def test_a_ratio_belongs_to_a_round() -> None:
     samples = Samples()
     for server, values in (("ours", (1.0, 4.0, 3.0)), ("real", (60.0, 120.0, 30.0)), ("null", (0.1, 0.1, 0.1))):
         for value in values:
-            tables.add(samples, MEASURE, server, {"turn": value})
-    (line,) = tables.lines(samples)
+            samples.add(MEASURE, server, {"turn": value})
+    (line,) = lines([MEASURE], samples)
     assert line.ratios == (1 / 60, 4 / 120, 3 / 30)
     assert (line.verdict, line.rounds_reached) == ("reached", 2)
     assert "0.1 (0.1 – 0.1)" in tables.client_table(samples)

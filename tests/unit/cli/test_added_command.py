@@ -11,8 +11,7 @@ from textwrap import dedent
 import pytest
 
 import treadle
-from treadle.cli import main
-from treadle.cli.command_table import COMMANDS, USE, Entry
+from treadle.cli import COMMANDS, USE, CommandEntry, main
 
 RECIPES = (Path(treadle.__file__).parents[2] / "CONTRIBUTING.md").read_text()
 
@@ -21,11 +20,11 @@ RECIPES = (Path(treadle.__file__).parents[2] / "CONTRIBUTING.md").read_text()
 def recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     section = RECIPES[RECIPES.index("### Add a command") :]
     code = re.search(r"^   ```python\n(.*?)^   ```", section, re.DOTALL | re.MULTILINE)
-    line = re.search(r'`"(\w+)": Entry\("([\w.]+)", "(.*?)"\),`', section)
+    line = re.search(r'`"(\w+)": CommandEntry\("([\w.]+)", "(.*?)"\),`', section)
     assert code is not None
     assert line is not None
     for table in (COMMANDS, USE):
-        monkeypatch.setitem(table, line[1], Entry(line[2], line[3]))
+        monkeypatch.setitem(table, line[1], CommandEntry(line[2], line[3]))
     module = types.ModuleType(line[2])
     exec(dedent(code[1]), module.__dict__)
     monkeypatch.setitem(sys.modules, line[2], module)

@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from treadle.cli.turn.approval_question import Question, approval_question
-from treadle.protocol.app.actions import AddPatchChangeKind, FileUpdateChange
-from treadle.protocol.app.approvals import (
+from treadle.cli import ChangeBlock, Question, approval_question, item_blocks
+from treadle.protocol.app import (
+    AdditionalFileSystemPermissions,
+    AddPatchChangeKind,
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
     FileChangeRequestApprovalParams,
     FileChangeRequestApprovalResponse,
+    FileChangeThreadItem,
+    FileUpdateChange,
+    McpServerElicitationRequestParams,
     PermissionsRequestApprovalParams,
+    RequestPermissionProfile,
+    encode,
 )
-from treadle.protocol.app.base import encode
-from treadle.protocol.app.items import FileChangeThreadItem
-from treadle.protocol.app.permissions import AdditionalFileSystemPermissions, RequestPermissionProfile
-from treadle.protocol.app.questions import McpServerElicitationRequestParams
 
 IDS: dict[str, Any] = {"thread_id": "t", "turn_id": "u", "item_id": "i", "started_at_ms": 0}
 
@@ -33,8 +35,12 @@ def shown(question: Question, width: int = 80) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
+def _blocks(patch: FileChangeThreadItem) -> list[ChangeBlock]:
+    return [block for block in item_blocks(patch) if isinstance(block, ChangeBlock)]
+
+
 def ask(method: str, params: Any, changes: FileChangeThreadItem | None = None) -> Question:
-    question = approval_question(method, params, changes)
+    question = approval_question(method, params, None if changes is None else _blocks(changes))
     assert question is not None
     return question
 

@@ -6,12 +6,12 @@ import json
 import stat
 from pathlib import Path
 
-from treadle.cli.chat import message_history
-from treadle.cli.chat.message_history import MAX_ENTRIES, MAX_ENTRY_BYTES, MessageHistory
+from treadle.cli import MAX_ENTRIES, MAX_ENTRY_BYTES, MessageHistory
+from treadle.cli.chat import chat_input
 
 
 def _file(home: Path) -> Path:
-    return home / message_history.FILE
+    return home / chat_input.FILE
 
 
 def test_messages_come_back_newest_first_with_their_lines(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_file_that_is_too_large_is_read_from_its_end(tmp_path: Path) -> None:
     found = list(MessageHistory(tmp_path).load_history_strings())
     assert found[0] == "last"
     assert len(found) < 110
-    assert _file(tmp_path).stat().st_size <= message_history.MAX_BYTES
+    assert _file(tmp_path).stat().st_size <= chat_input.MAX_BYTES
 
 
 def test_a_long_text_is_not_kept(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.chat.mentions import Message, mention, message_of, unfinished_mention
+from treadle.cli import ChatMessage, mention, message_of, unfinished_mention
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> str:
     ],
 )
 def test_a_file_is_named_by_its_plain_path(folder: str, typed: str, sent: str) -> None:
-    assert message_of(typed, folder) == Message(sent)
+    assert message_of(typed, folder) == ChatMessage(sent)
 
 
 def test_a_picture_is_sent_along_once(folder: str) -> None:

@@ -14,12 +14,8 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.text import Text
 
-from treadle.cli.chat import key_question
-from treadle.cli.chat.asking import Asking
-from treadle.cli.chat.chat_completer import ChatCompleter
-from treadle.cli.chat.key_question import KeyQuestion, Option
-from treadle.cli.chat.screen import CLOSED, ChatScreen
-from treadle.cli.turn.story import TurnStory
+from treadle.cli import CLOSED, ChatCompleter, ChatScreen, KeyQuestion, Option, ServerQuestions, TurnRenderer
+from treadle.cli.chat import screen as chat_screen
 from treadle.errors import RpcError
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +35,7 @@ COMMAND = {
 
 @pytest.fixture(autouse=True)
 def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_question, "REST_S", 0.05)
+    monkeypatch.setattr(chat_screen, "REST_S", 0.05)
 
 
 class Person:
@@ -184,7 +180,7 @@ def test_enter_takes_nothing_that_was_not_gone_to() -> None:
 
 
 async def test_what_is_being_typed_answers_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_question, "REST_S", 1e9)
+    monkeypatch.setattr(chat_screen, "REST_S", 1e9)
     async with at_screen() as (person, _):
         asking = asyncio.create_task(person.screen.choose("Sure?", YES_NO))
         await person.until(lambda: person.screen.question is not None)
@@ -194,7 +190,7 @@ async def test_what_is_being_typed_answers_no_question(monkeypatch: pytest.Monke
         await person.type("\r")
         await person.until(lambda: person.sent == ["yes, y"])
         assert not asking.done()
-        monkeypatch.setattr(key_question, "REST_S", 0.0)
+        monkeypatch.setattr(chat_screen, "REST_S", 0.0)
         assert person.screen.takes_keys
         await person.type("x")  # no answer: the beginning of a message
         assert person.screen.buffer.text == "x"
@@ -235,7 +231,7 @@ async def test_a_question_that_is_withdrawn_is_gone() -> None:
 
 async def _answered(person: Person, keys: str, text: str | None = None) -> Any:
     asking = asyncio.create_task(
-        Asking(person.screen).ask("item/commandExecution/requestApproval", COMMAND, TurnStory(0.0))
+        ServerQuestions(person.screen).ask("item/commandExecution/requestApproval", COMMAND, TurnRenderer(0.0))
     )
     await person.until(lambda: person.screen.takes_keys)
     person._keyboard.send_text(keys)
@@ -259,7 +255,7 @@ async def test_an_approval_is_what_was_chosen_and_no_comes_with_words() -> None:
 
 async def test_what_is_not_understood_is_refused() -> None:
     async with at_screen() as (person, _):
-        asking = Asking(person.screen)
+        asking = ServerQuestions(person.screen)
         for method, params in (("unknown/method", {}), ("item/commandExecution/requestApproval", {"odd": 1})):
             with pytest.raises(RpcError):
                 await asking.ask(method, params, None)
@@ -276,7 +272,7 @@ async def test_a_question_of_the_agent_is_chosen_or_written() -> None:
     }
     async with at_screen() as (person, _):
         for keys, text, expected in (("2", None, ("blue",)), ("o", "green\r", ("green",)), ("\x03", None, None)):
-            asking = asyncio.create_task(Asking(person.screen).ask("item/tool/requestUserInput", params, None))
+            asking = asyncio.create_task(ServerQuestions(person.screen).ask("item/tool/requestUserInput", params, None))
             await person.until(lambda: person.screen.takes_keys)
             person._keyboard.send_text(keys)
             if text is not None:

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from chat_stage import ESCALATED, WAIT_S, on_stage, session_on
-from treadle.cli.chat.chat_session import MAX_WAITING, Answer
-from treadle.cli.chat.git_changes import GitChanges
+from treadle.cli import MAX_WAITING, GitChanges, UserAnswer
 from treadle.errors import RpcError
-from treadle.protocol.app.approvals import CommandExecutionRequestApprovalResponse
+from treadle.protocol.app import CommandExecutionRequestApprovalResponse
 from treadle.testing import AppServerHarness
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +122,7 @@ async def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:
 async def test_no_is_no_and_what_to_do_instead_is_said(tmp_path: Path) -> None:
     async with on_stage(tmp_path, sandbox_mode="read-only") as stage:
         declined = CommandExecutionRequestApprovalResponse(decision="decline")
-        stage.told.answer = lambda: Answer(declined, "use the other file")
+        stage.told.answer = lambda: UserAnswer(declined, "use the other file")
         stage.model.enqueue_function_call("exec_command", ESCALATED, call_id="c1")
         stage.model.enqueue_assistant_message("so be it")
         stage.model.enqueue_assistant_message("the other file")
@@ -141,7 +140,7 @@ async def test_no_is_no_and_what_to_do_instead_is_said(tmp_path: Path) -> None:
 async def test_a_view_that_fails_is_a_no(tmp_path: Path) -> None:
     async with on_stage(tmp_path, sandbox_mode="read-only") as stage:
 
-        def fail() -> Answer:
+        def fail() -> UserAnswer:
             raise RpcError(-32000, "nobody there")
 
         stage.told.answer = fail

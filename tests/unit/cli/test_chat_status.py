@@ -8,18 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.cli.chat.status_line import status_line
-from treadle.cli.chat.thread_facts import ThreadFacts, sandbox_words, tokens_words
-from treadle.protocol.app.settings import (
+from treadle.cli import ChatThread, sandbox_words, status_line, tokens_words
+from treadle.protocol.app import (
     ActivePermissionProfile,
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
+    ThreadTokenUsage,
+    TokenUsageBreakdown,
+    UsageCost,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.protocol.app.threads import ThreadTokenUsage, TokenUsageBreakdown, UsageCost
 
 
-def _facts(**given: Any) -> ThreadFacts:
+def _facts(**given: Any) -> ChatThread:
     answer = SimpleNamespace(
         thread=SimpleNamespace(id="0199a213-81c0-7800-8aa1-bbab2a035a53", name=None),
         model="gpt-5.5",
@@ -30,7 +31,7 @@ def _facts(**given: Any) -> ThreadFacts:
         approval_policy="on-request",
         active_permission_profile=None,
     )
-    return msgspec.structs.replace(ThreadFacts.of(answer), **given)
+    return msgspec.structs.replace(ChatThread.of(answer), **given)
 
 
 def _usage(tokens: int, cost: float | None = None) -> ThreadTokenUsage:

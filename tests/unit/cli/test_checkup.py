@@ -13,11 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from treadle.cli.checkup import machine_checks, sandbox_check
-from treadle.cli.checkup.check import Check
-from treadle.cli.checkup.database_check import check_database
-from treadle.cli.checkup.machine_checks import check_home, check_python
-from treadle.cli.checkup.sandbox_check import check_sandbox
+from treadle.cli import Check, check_database, check_home, check_python, check_sandbox
+from treadle.cli.checkup import checks, trials
 from treadle.store.sqlite import schema
 
 
@@ -71,7 +68,7 @@ def test_a_home_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_python().verdict == "ok"
-    monkeypatch.setattr(machine_checks, "OLDEST", (4, 0))
+    monkeypatch.setattr(checks, "OLDEST", (4, 0))
     assert (check_python().verdict, check_python().advice) == ("failed", "install Python 4.0 or newer")
 
 
@@ -125,7 +122,7 @@ def test_who_holds_the_database_is_named(home: Path) -> None:
 
 def test_the_sandbox_is_tried_out_and_a_leak_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_sandbox().verdict in ("ok", "warning")
-    monkeypatch.setattr(sandbox_check, "_run", lambda *_: b'{"allowed": true, "forbidden": true, "network": true}')
+    monkeypatch.setattr(trials, "_run", lambda *_: b'{"allowed": true, "forbidden": true, "network": true}')
     told = check_sandbox()
     assert told.verdict == "failed"
     assert told.detail == [
@@ -136,8 +133,8 @@ def test_the_sandbox_is_tried_out_and_a_leak_is_found(monkeypatch: pytest.Monkey
 
 
 def test_what_a_command_that_is_not_confined_does_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unconfined(policy: object, *, argv: list[str], env: dict[str, str], **_: object) -> SimpleNamespace:
-        return SimpleNamespace(argv=argv, env=env, leaves_descendants=True, release=lambda: None)
+    def unconfined(policy: object, *, argv: list[str], **_: object) -> SimpleNamespace:
+        return SimpleNamespace(argv=argv, handed=0, leaves_descendants=True, release=lambda: None)
 
-    monkeypatch.setattr(sandbox_check, "confine", unconfined)
+    monkeypatch.setattr(trials, "confine", unconfined)
     assert len(check_sandbox().detail) == 2

@@ -10,8 +10,7 @@ import click
 import pytest
 from scripts import make_command_line
 
-from treadle.cli.command_table import SERVE
-from treadle.cli.people import ROOT
+from treadle.cli import ROOT, SERVE
 
 PAGE: Final = make_command_line.TARGET.read_text()
 
@@ -55,3 +54,8 @@ def _parse(command: click.Command, words: list[str], above: click.Context) -> No
     assert found is not None
     assert name not in SERVE
     _parse(found, rest, click.Context(found, info_name=name, parent=above))
+
+
+def test_only_what_is_meant_for_people_is_on_the_page() -> None:
+    assert "SUPPRESS" not in PAGE
+    assert "`on-failure`" not in PAGE

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli import main
-from treadle.cli.setup.config_text import InitialSettings, config_text
+from treadle.cli import InitialSettings, config_text, main
 from treadle.config import load_config
-from treadle.llm.known_providers import KNOWN, OFFLINE
+from treadle.llm import KNOWN, OFFLINE
 
 NAMES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CODEX_API_KEY", "TREADLE_MODEL", "TREADLE_MODEL_PROVIDER")
 
@@ -92,6 +91,16 @@ def test_init_writes_nothing_that_cannot_be_used(
     assert [line[:7] for line in capsys.readouterr().err.splitlines()] == ["treadle", "  why: ", "  try: "]
 
 
+def test_a_table_that_gets_empty_goes_unless_it_is_the_profile_in_use(home: Path) -> None:
+    home.mkdir()
+    text = 'profile = "quick"\n\n[profiles.quick]\nmodel = "m"\n'
+    (home / "config.toml").write_text(f"{text}\n[sandbox_workspace_write]\nnetwork_access = true\n")
+    assert main(["config", "unset", "sandbox_workspace_write.network_access"]) == 0
+    assert main(["config", "unset", "profiles.quick.model"]) == 0
+    assert (home / "config.toml").read_text() == 'profile = "quick"\n\n[profiles.quick]\n\n'
+    assert main(["config", "check"]) == 0
+
+
 def test_values_are_set_read_and_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "init", "--yes", "--provider", "offline"]) == 0
     before = (home / "config.toml").read_text()
@@ -100,6 +109,7 @@ def test_values_are_set_read_and_removed(home: Path, capsys: pytest.CaptureFixtu
         ("sandbox_workspace_write.network_access", "true", "true"),
         ("project_doc_fallback_filenames", '["A.md"]', '["A.md"]'),
         ('model_providers."a b".base_url', "http://h/v1", "http://h/v1"),
+        ('model_providers."a b"', '{ base_url = "http://h/v1" }', '{ base_url = "http://h/v1" }'),
     ):
         assert main(["config", "set", key, value]) == 0
         capsys.readouterr()
@@ -116,15 +126,39 @@ def test_values_are_set_read_and_removed(home: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.splitlines()[-1] == "read-only"
 
 
+def test_a_setting_that_others_have_to_follow_is_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "set", "offline", "false"]) == 0
+    written, but, why = capsys.readouterr().out.splitlines()
+    assert written == f"offline = false in {home / 'config.toml'}"
+    assert but == "  but the settings cannot be used yet:"
+    assert "set OPENAI_API_KEY or ANTHROPIC_API_KEY" in why
+    assert (home / "config.toml").read_text() == "offline = false\n"
+
+
+def test_a_key_that_no_provider_has_is_named_when_it_is_set(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "set", "model_providers.x.base_ur", "http://h/v1"]) == 0
+    assert "did you mean `model_providers.x.base_url`?" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["set", "modle", "x"], "there is no setting modle"),
+        (["set", "features.shel_tool", "false"], "did you mean features.shell_tool?"),
+        (
+            ["set", "sandbox_workspace_write.network_acess", "true"],
+            "did you mean sandbox_workspace_write.network_access?",
+        ),
         (["set", "sandbox_mode", "loose"], "sandbox_mode"),
         (["set", "model_providers.x.experimental_bearer_token", "very-s3cret"], "a secret does not belong"),
         (["set", "model_providers.x.http_headers.authorization", "very-s3cret"], "a secret does not belong"),
+        (["set", "model_providers.x.query_params.api-key", "very-s3cret"], "a secret does not belong"),
         (["get", "nothing.like.this"], "there is no setting nothing"),
         (["get", "a..b"], "is no key"),
+        (["get", "a\udcff"], "has half a character"),
+        (["set", "a\udcff", "x"], "has half a character"),
+        (["set", "model", "a\udcff"], "has half a character"),
+        (["unset", "a\udcff"], "has half a character"),
         (["shwo"], "there is no command 'shwo'"),
     ],
 )
@@ -146,6 +180,7 @@ def test_settings_are_shown_with_where_they_come_from_and_without_secrets(
         '[profiles.p]\napproval_policy = "never"\n'
         '[model_providers.x]\nbase_url = "http://user:s3cret-1@h/v1?s3cret=2"\nexperimental_bearer_token = "s3cret-3"\n'
         'env_http_headers = { authorization = "X_VARIABLE" }\nhttp_headers = { cookie = "s3cret-4" }\n'
+        'query_params = { code = "s3cret-5" }\n'
     )
     monkeypatch.setenv("TREADLE_MODEL", "from-env")
     assert main(["config", "show", "--json", "-c", "sandbox_mode=workspace-write"]) == 0
@@ -163,9 +198,15 @@ def test_settings_are_shown_with_where_they_come_from_and_without_secrets(
     shown = capsys.readouterr().out
     assert "s3cret" not in shown
     assert "hide_agent_reasoning = false" in shown
-    for key in ("model_providers.x.experimental_bearer_token", "model_providers.x.http_headers"):
-        assert main(["config", "get", key]) == 2
+    for key in ("experimental_bearer_token", "http_headers", "query_params", "query_params.code", "base_url"):
+        assert main(["config", "get", f"model_providers.x.{key}"]) == 2
         assert "s3cret" not in "".join(capsys.readouterr())
+
+
+def test_a_harmless_parameter_can_be_set_and_is_not_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "set", "model_providers.x.query_params.api-version", "2025-04-01-preview"]) == 0
+    assert "2025-04-01-preview" not in "".join(capsys.readouterr())
+    assert 'api-version = "2025-04-01-preview"' in (home / "config.toml").read_text()
 
 
 def test_check_says_what_holds(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,20 +6,19 @@ import io
 
 from rich.console import Console
 
-from treadle.cli.checkup.check import Check
-from treadle.cli.checkup.doctor_report import PlainReport, check_lines, styled_check
+from treadle.cli import Check, PlainReport, check_lines, styled_check
 
 
 def test_blocks_come_in_order_and_whole() -> None:
     written: list[str] = []
     with PlainReport(["codex", "claude", "pi"], written.append) as report:
-        report.told("claude", Check("version 2"))
+        report.found("claude", Check("version 2"))
         report.ended("claude")
         assert written == []  # codex is before it
-        report.told("codex", Check("version 1"))
+        report.found("codex", Check("version 1"))
         report.ended("codex")
         assert written == ["codex\n  ✓ version 1\n", "claude\n  ✓ version 2\n"]
-        report.told("pi", Check("not installed", "skipped", "to get it: npm"))
+        report.found("pi", Check("not installed", "skipped", "to get it: npm"))
         report.ended("pi")
         report.summary("all that is installed works", 12.3)
     assert "".join(written[2:]) == "pi\n  – not installed\n      to get it: npm\nall that is installed works · 12s\n"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from treadle.cli.early_initialize import MAX_BYTES, answer_initialize
+from treadle.cli import answer_initialize
+from treadle.cli.early_initialize import MAX_BYTES
 
 HELLO = b'{"id":1,"method":"initialize","params":{"clientInfo":{"name":"me","version":"2"}}}\n'
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
-from treadle.cli.exec.exec_arguments import (
-    ExecArguments,
-    ExecRequest,
-    exec_command,
-    more_roots,
-    overrides,
-    read_request,
-    warnings,
-)
+from treadle.cli import ExecArguments, ExecRequest, Problem, exec_command, more_roots, overrides, read_request, warnings
 from treadle.errors import TreadleError
 
 
@@ -39,6 +32,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(b"")
     return tmp_path
+
+
+@pytest.mark.parametrize("option", ["--image", "--add-dir", "--model", "--thread-source", "resume"])
+def test_what_is_sent_has_to_be_text(option: str, folder: Path) -> None:
+    (folder / "a\udcff").touch()
+    with pytest.raises(Problem, match=r"is no text: .*udcff") as caught:
+        request(option, "a\udcff", "go on")
+    assert "half a character" in str(caught.value.why)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,15 @@ def test_what_changes_nothing_is_taken() -> None:
 )
 def test_when_to_ask(words: tuple[str, ...], approval: str | None) -> None:
     assert request(*words, "x").approval == approval
+
+
+def test_the_retired_policy_is_taken_with_a_note_and_not_advertised() -> None:
+    (note,) = warnings(parsed("-a", "on-failure", "x"))
+    assert "on-request is used" in note
+    with pytest.raises(click.BadParameter) as caught:
+        parsed("-a", "sometimes", "x")
+    assert "'never'" in str(caught.value)
+    assert "on-failure" not in str(caught.value)
 
 
 def test_what_is_taken_and_not_done_is_said() -> None:

@@ -9,70 +9,66 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from treadle.cli.exec.exec_events import ExecEvents, JsonLines
-from treadle.protocol.app.actions import (
+from treadle.cli import ExecEvents, JsonLines
+from treadle.protocol.app import (
     AddPatchChangeKind,
-    DeletePatchChangeKind,
-    FileUpdateChange,
-    UpdatePatchChangeKind,
-)
-from treadle.protocol.app.item_notifications import ItemCompletedNotification, ItemStartedNotification
-from treadle.protocol.app.items import (
     AgentMessageThreadItem,
     CollabAgentState,
     CollabAgentToolCallThreadItem,
     CommandExecutionThreadItem,
+    DeletePatchChangeKind,
+    DeprecationNoticeNotification,
+    ErrorNotification,
     FileChangeThreadItem,
+    FileUpdateChange,
     FindInPageWebSearchAction,
+    ItemCompletedNotification,
+    ItemStartedNotification,
     McpToolCallError,
     McpToolCallResult,
     McpToolCallThreadItem,
     OpenPageWebSearchAction,
     ReasoningThreadItem,
     SearchWebSearchAction,
-    UserMessageThreadItem,
-    WebSearchThreadItem,
-)
-from treadle.protocol.app.notifications import (
-    DeprecationNoticeNotification,
-    ErrorNotification,
-    WarningNotification,
-)
-from treadle.protocol.app.thread_notifications import (
+    ThreadTokenUsage,
     ThreadTokenUsageUpdatedNotification,
+    TokenUsageBreakdown,
+    Turn,
     TurnCompletedNotification,
+    TurnError,
     TurnPlanStep,
     TurnPlanUpdatedNotification,
     TurnStartedNotification,
+    UpdatePatchChangeKind,
+    UserMessageThreadItem,
+    WarningNotification,
+    WebSearchThreadItem,
 )
-from treadle.protocol.app.threads import ThreadTokenUsage, TokenUsageBreakdown
-from treadle.protocol.app.turn_errors import TurnError
-from treadle.protocol.app.turns import Turn
 
 RUNS = Path(__file__).parents[2] / "data" / "exec_json" / "typescript_sdk_runs.jsonl"
-Told: TypeAlias = tuple[str, Any]
+RecordingView: TypeAlias = tuple[str, Any]
 
-STARTED: Told = (
+STARTED: RecordingView = (
     "turn/started",
     TurnStartedNotification(thread_id="t", turn=Turn(id="u", items=(), status="inProgress")),
 )
 USER = UserMessageThreadItem(id="user", content=())
 
 
-def begun(item: Any) -> Told:
+def begun(item: Any) -> RecordingView:
     return "item/started", ItemStartedNotification(thread_id="t", turn_id="u", item=item, started_at_ms=0)
 
 
-def over(item: Any) -> Told:
+def over(item: Any) -> RecordingView:
     return "item/completed", ItemCompletedNotification(thread_id="t", turn_id="u", item=item, completed_at_ms=0)
 
 
-def message(text: str, name: str = "m") -> list[Told]:
+def message(text: str, name: str = "m") -> list[RecordingView]:
     item = AgentMessageThreadItem(id=name, text=text)
     return [begun(AgentMessageThreadItem(id=name, text="")), over(item)]
 
 
-def used(**counts: int) -> Told:
+def used(**counts: int) -> RecordingView:
     names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
     total = TokenUsageBreakdown(**{name: counts.get(name, 0) for name in names})
     last = TokenUsageBreakdown(**dict.fromkeys(names, 1))
@@ -82,17 +78,17 @@ def used(**counts: int) -> Told:
     )
 
 
-def ended(status: str = "completed", error: TurnError | None = None) -> Told:
+def ended(status: str = "completed", error: TurnError | None = None) -> RecordingView:
     turn = Turn(id="u", items=(), status=status, error=error)
     return "turn/completed", TurnCompletedNotification(thread_id="t", turn=turn)
 
 
-def failure(text: str, details: str | None = None, *, will_retry: bool = False) -> Told:
+def failure(text: str, details: str | None = None, *, will_retry: bool = False) -> RecordingView:
     error = TurnError(message=text, additional_details=details)
     return "error", ErrorNotification(thread_id="t", turn_id="u", error=error, will_retry=will_retry)
 
 
-def plan(*steps: tuple[str, str]) -> Told:
+def plan(*steps: tuple[str, str]) -> RecordingView:
     listed = tuple(TurnPlanStep(step=step, status=status) for step, status in steps)
     return "turn/plan/updated", TurnPlanUpdatedNotification(thread_id="t", turn_id="u", plan=listed)
 
@@ -102,7 +98,7 @@ def command(**members: Any) -> CommandExecutionThreadItem:
     return CommandExecutionThreadItem(id="c", command_actions=(), cwd="/", **given)
 
 
-def lines(*told: Told, thread_id: str = "t") -> list[str]:
+def lines(*told: RecordingView, thread_id: str = "t") -> list[str]:
     """As they are printed, so that the order of the members counts."""
     events = ExecEvents()
     found = events.started(thread_id)
@@ -111,7 +107,7 @@ def lines(*told: Told, thread_id: str = "t") -> list[str]:
     return [json.dumps(event) for event in found]
 
 
-def events_of(*told: Told) -> list[Any]:
+def events_of(*told: RecordingView) -> list[Any]:
     return [json.loads(line) for line in lines(*told)][1:]
 
 
@@ -134,7 +130,7 @@ TURN_USAGE = {"input_tokens": 11, "cached_input_tokens": 3, "output_tokens": 7}
 TWICE = {name: 2 * count for name, count in TURN_USAGE.items()}
 
 
-def same(prompt: str, *told: Told) -> None:
+def same(prompt: str, *told: RecordingView) -> None:
     printed = recording(prompt)
     assert lines(*told, thread_id=printed[0]["thread_id"]) == [json.dumps(event) for event in printed]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.cli.turn.output_lines import MAX_LINE, OutputLines
+from treadle.cli import OutputLines
+from treadle.cli.turn.output_view import MAX_LINE
 
 
 def test_a_line_ends_with_its_last_piece_and_a_split_line_end_is_one() -> None:

@@ -10,11 +10,18 @@ from importlib import import_module
 import click
 import pytest
 
-from treadle.cli import main
-from treadle.cli.command_table import COMMANDS, SECTIONS, SERVE
-from treadle.cli.people import ROOT, PeopleCommand, command, run_command
-from treadle.cli.problem import Problem
-from treadle.cli.streams import OutputFailed
+from treadle.cli import (
+    COMMANDS,
+    ROOT,
+    SECTIONS,
+    SERVE,
+    OutputFailed,
+    Problem,
+    UserCommand,
+    main,
+    run_command,
+    user_command,
+)
 from treadle.config import ConfigError, ModelUnusable
 from treadle.errors import RpcError, TreadleError
 
@@ -26,11 +33,11 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     """`treadle version` raises what is put in here."""
     errors: list[Exception] = []
 
-    @command("version", summary="fail", config=False)
+    @user_command("version", summary="fail", config=False)
     def fails() -> int:
         raise errors[0]
 
-    monkeypatch.setattr("treadle.cli.version.command", fails)
+    monkeypatch.setattr("treadle.cli.user_commands.version", fails)
     return errors
 
 
@@ -56,7 +63,7 @@ def test_nothing_asked_for_is_answered_with_the_help(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SERVE])
 def test_every_command_is_there_and_tells_about_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = import_module(COMMANDS[name].module).command
+    found = getattr(import_module(COMMANDS[name].module), COMMANDS[name].attribute)
     assert isinstance(found, click.Command)
     assert found.name == name
     assert main([name, "--help"]) == 0
@@ -81,12 +88,12 @@ def test_options_of_servers_can_be_described() -> None:
         found = ROOT.get_command(click.Context(ROOT), name)
         assert found is not None
         names = {opt for param in found.params for opt in param.opts}
-        assert {"--listen", "--log-level", "-c"} <= names
+        assert {"--log-level", "-c"} <= names
 
 
 @pytest.mark.parametrize("name", SERVE)
 def test_a_server_reads_its_own_words_however_it_is_reached(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--", name, "--listen", "nonsense"]) != 0
+    assert main(["--", name, "--log-level", "nonsense"]) != 0
     assert "nonsense" in capsys.readouterr().err
     assert main(["--", name, "--help"]) == 0
     assert f"usage: treadle {name}" in capsys.readouterr().out
@@ -208,4 +215,4 @@ def test_unknown_shell_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 def test_commands_are_people_commands() -> None:
-    assert isinstance(import_module("treadle.cli.exec.exec_command").command, PeopleCommand)
+    assert isinstance(import_module("treadle.cli.exec.exec_command").command, UserCommand)

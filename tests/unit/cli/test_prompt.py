@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.exec.prompt_input import MAX_BYTES, PromptError, read_prompt
+from treadle.cli import PromptError, read_prompt
+from treadle.cli.exec.exec_arguments import MAX_BYTES
 
 Piped = Callable[[bytes], int]
 
@@ -30,6 +31,17 @@ def piped(tmp_path: Path) -> Iterator[Piped]:
 def test_an_argument_alone(piped: Piped) -> None:
     assert read_prompt("do it", piped(b"")) == "do it"
     assert read_prompt("do it", piped(b" \n")) == "do it"
+
+
+@pytest.mark.parametrize("argument", ["a\0b", "a\udcffb"])
+def test_what_is_no_text_is_refused(piped: Piped, argument: str) -> None:
+    with pytest.raises(PromptError, match="the prompt is no text"):
+        read_prompt(argument, piped(b""))
+
+
+def test_a_nul_in_what_is_piped_in_is_refused(piped: Piped) -> None:
+    with pytest.raises(PromptError, match="the prompt is no text"):
+        read_prompt("look", piped(b"a\0b"))
 
 
 def test_what_is_piped_in_is_appended(piped: Piped) -> None:

@@ -7,26 +7,21 @@ from typing import get_args
 
 import pytest
 
-from treadle.cli.model_problem import remedy, turn_remedy
-from treadle.cli.problem import Problem
-from treadle.cli.remedies import problem_of
-from treadle.cli.streams import OutputFailed
+from treadle.agent import advice, failure_of
+from treadle.cli import OutputFailed, Problem, problem_of
 from treadle.config import ConfigError, ConfigWriteError, ModelUnusable
 from treadle.errors import ChannelClosed, RpcError, TreadleError
-from treadle.llm import ErrorKind, ModelError
-from treadle.llm.known_providers import known_provider
-from treadle.llm.provider import ProviderConfig
-from treadle.protocol.app.turn_errors import (
+from treadle.llm import ErrorKind, ModelError, ProviderConfig, known_provider
+from treadle.protocol.app import (
     CodexErrorInfo,
     HttpConnectionFailedCodexErrorInfo,
     HttpFailure,
     ResponseTooManyFailedAttemptsCodexErrorInfo,
     TurnError,
 )
-from treadle.runners.engine_registry import UnknownEngine
-from treadle.store.contract import StoreError, StoreFailure
-from treadle.transport.address import AddressError
-from treadle.transport.sockets import ListenError
+from treadle.runners import UnknownEngine
+from treadle.store import StoreError, StoreFailure
+from treadle.transport import AddressError, ListenError
 
 
 @pytest.mark.parametrize(
@@ -79,12 +74,12 @@ def test_every_failure_of_a_store_has_a_way_out() -> None:
 def test_every_failure_of_a_provider_has_a_way_out(kind: ErrorKind) -> None:
     error = ModelError("no", kind=kind)
     for provider in (None, known_provider("anthropic"), known_provider("ollama")):
-        assert remedy(error, provider)
+        assert advice(error.kind, provider)
 
 
 def test_what_to_type_fits_the_provider() -> None:
     def said(kind: ErrorKind, provider: ProviderConfig | None) -> str:
-        return remedy(ModelError("no", kind=kind), provider)
+        return advice(kind, provider)
 
     assert said("unauthorized", known_provider("openai")) == "treadle login openai, or set OPENAI_API_KEY"
     assert said("unauthorized", ProviderConfig(id="mine", base_url="http://h/v1")) == "treadle login mine"
@@ -113,5 +108,5 @@ def test_what_to_type_fits_the_provider() -> None:
     ],
 )
 def test_a_turn_that_failed(info: CodexErrorInfo | None, said: str | None) -> None:
-    found = turn_remedy(TurnError(message="no", codex_error_info=info), known_provider("anthropic"))
-    assert found is None if said is None else said in (found or "")
+    found = failure_of(TurnError(message="no", codex_error_info=info), known_provider("anthropic"))
+    assert found is None if said is None else found is not None and said in found.advice

@@ -6,9 +6,9 @@ from typing import Literal
 
 import pytest
 
-from treadle.cli.run.run_failure import MAX_LINE, TAIL_LINES, advice, failure_reason, stderr_lines
-from treadle.runners.engine import Ending
-from treadle.runners.run_events import CompletedEvent, ResumeToken
+from treadle.cli import advice, failure_reason, stderr_lines
+from treadle.cli.run.run_view import MAX_LINE, TAIL_LINES
+from treadle.runners import CompletedEvent, Ending, ResumeToken
 
 TOKEN = ResumeToken("codex", "0199a213-81c0-7800-8aa1-bbab2a035a53")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.cli.run.run_lines import LineView
-from treadle.cli.run.run_text import took, usage
-from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
+from treadle.cli import LineView, took, usage
+from treadle.runners import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 
 TOKEN = ResumeToken("codex", "0199a213-81c0-7800-8aa1-bbab2a035a53")
 

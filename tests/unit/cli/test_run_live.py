@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from treadle.cli.run.run_live import RUNNING_LINES, RunFrame
-from treadle.runners.run_events import (
+from treadle.cli import RUNNING_LINES, RunRenderer
+from treadle.runners import (
     Action,
     ActionEvent,
     ActionKind,
@@ -53,7 +53,7 @@ def plain(lines: list[Text]) -> list[str]:
 
 def test_time_passes_between_events() -> None:
     clock = Clock()
-    frame = RunFrame("codex", clock)
+    frame = RunRenderer("codex", clock)
     frame.take(StartedEvent("codex", TOKEN, "gpt-5.5"), 80)
     frame.take(action("a", "started", "make test"), 80)
     clock.now = 63
@@ -64,7 +64,7 @@ def test_time_passes_between_events() -> None:
 
 def test_what_is_done_stays_with_its_time_and_its_exit_code() -> None:
     clock = Clock()
-    frame = RunFrame("codex", clock)
+    frame = RunRenderer("codex", clock)
     assert frame.take(action("a", "started", "false"), 80) == []
     clock.now = 1.5
     assert plain(frame.take(action("a", "completed", "false", ok=False, code=3), 80)) == ["✗ false (exit 3) · 1.5s"]
@@ -75,7 +75,7 @@ def test_what_is_done_stays_with_its_time_and_its_exit_code() -> None:
 
 def test_a_long_command_loses_its_end_and_not_its_time() -> None:
     clock = Clock()
-    frame = RunFrame("codex", clock)
+    frame = RunRenderer("codex", clock)
     frame.take(action("a", "started", "x" * 300), 40)
     clock.now = 2
     assert plain(frame.lines(40, 24))[0] == f"▸ {'x' * 30}… · 2.0s"
@@ -83,13 +83,13 @@ def test_a_long_command_loses_its_end_and_not_its_time() -> None:
 
 
 def test_wide_letters_count_twice() -> None:
-    frame = RunFrame("codex", Clock())
+    frame = RunRenderer("codex", Clock())
     [line] = frame.take(action("a", "completed", "宽" * 100, ok=True), 40)
     assert 36 <= cell_len(line.plain) <= 40
 
 
 def test_many_running_actions_are_counted() -> None:
-    frame = RunFrame("codex", Clock())
+    frame = RunRenderer("codex", Clock())
     for number in range(20):
         frame.take(action(str(number), "started", f"job {number}"), 80)
     lines = plain(frame.lines(80, 24))
@@ -99,7 +99,7 @@ def test_many_running_actions_are_counted() -> None:
 
 
 def test_text_is_shown_as_it_streams_until_something_is_done_about_it() -> None:
-    frame = RunFrame("claude", Clock())
+    frame = RunRenderer("claude", Clock())
     frame.take(TextDelta("claude", "I will look\nat \x1b[2J"), 80)
     frame.take(TextDelta("claude", "it"), 80)
     assert plain(frame.lines(80, 24))[:2] == ["I will look", "at \\x1b[2Jit"]
@@ -109,7 +109,7 @@ def test_text_is_shown_as_it_streams_until_something_is_done_about_it() -> None:
 
 
 def test_what_had_not_ended_is_said_at_the_end() -> None:
-    frame = RunFrame("codex", Clock())
+    frame = RunRenderer("codex", Clock())
     frame.take(action("a", "started", "sleep 100"), 80)
     frame.take(action("r", "started", "Reconnecting... 1/5", kind="note"), 80)  # nothing that has an end
     told = frame.take(CompletedEvent("codex", ok=False, answer="", error="cancelled"), 80)
@@ -117,7 +117,7 @@ def test_what_had_not_ended_is_said_at_the_end() -> None:
 
 
 def test_notes_and_warnings_are_told_apart_and_turns_are_not_told() -> None:
-    frame = RunFrame("codex", Clock())
+    frame = RunRenderer("codex", Clock())
     assert frame.take(action("t", "started", "turn 1", kind="turn"), 80) == []
     assert plain(frame.take(action("n", "completed", "thinking", kind="note", ok=True), 80)) == ["· thinking"]
     assert plain(frame.take(action("w", "completed", "no network", kind="warning", ok=False), 80)) == ["! no network"]
@@ -142,7 +142,7 @@ events = st.one_of(
 def test_nothing_is_wider_or_higher_than_the_terminal_or_acted_upon(
     happened: list[Event], width: int, height: int
 ) -> None:
-    frame = RunFrame("codex", Clock())
+    frame = RunRenderer("codex", Clock())
     kept = [line for event in happened for line in frame.take(event, width)]
     drawn = frame.lines(width, height)
     assert len(drawn) <= max(3, height)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.run.run_plan import PlanError, RunArguments, RunPlan, read_plan, read_resume, runner_of
-from treadle.runners.projects.projects import Projects
-from treadle.runners.run_events import ResumeToken
+from treadle.cli import PlanError, RunArguments, RunPlan, read_plan, read_resume, runner_of
+from treadle.runners import Projects, ResumeToken
 
 ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 CODEX = ResumeToken("codex", ID)
@@ -32,7 +31,7 @@ def piped(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     os.write(writer, text.encode())
     os.close(writer)
     import treadle.cli.run.run_plan as module
-    from treadle.cli.exec.prompt_input import read_prompt
+    from treadle.cli import read_prompt
 
     monkeypatch.setattr(module, "read_prompt", lambda given, command: read_prompt(given, reader, command=command))
 

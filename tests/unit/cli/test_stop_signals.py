@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from treadle.cli.stop_signals import STOP, stop_signals
+from treadle.cli import STOP, stop_signals
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 
 from treadle import __version__
 from treadle.cli import main
-from treadle.server.identity import user_agent
+from treadle.server import user_agent
 
 # hermes-agent 0.19 asks `--version` and wants 0.125.0 or later; ai-sdk-provider-codex-cli 2.2 reads the user agent of
 # the handshake in the same way and wants 0.153.0.

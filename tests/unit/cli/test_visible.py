@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.cli.visible import visible, visible_line
+from treadle.cli import printable, printable_line
 
 
 @pytest.mark.parametrize(
@@ -30,16 +30,16 @@ from treadle.cli.visible import visible, visible_line
     ],
 )
 def test_what_is_shown(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert printable(text) == shown
 
 
 def test_a_line_stays_one() -> None:
-    assert visible_line("a\nb\rc") == "a\\nb\\nc"
+    assert printable_line("a\nb\rc") == "a\\nb\\nc"
 
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_no_control_character_is_left(text: str) -> None:
-    shown = visible(text)
+    shown = printable(text)
     left = {letter for letter in shown if unicodedata.category(letter) in ("Cc", "Cs")} - {"\n", "\t"}
     assert left == set()
-    assert visible(shown) == shown
+    assert printable(shown) == shown

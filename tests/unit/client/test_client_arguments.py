@@ -2,90 +2,109 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import re
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from treadle import ArgumentError, ArgumentTypeError, ArgumentValueError, Environment, ExecParams
-from treadle.agent.tools.built_in import built_in_names
 from treadle.client import (
     AppServerClient,
     AsyncAppServerClient,
     AsyncCodex,
+    AsyncWaiter,
     Codex,
     CodexConfig,
+    CodexError,
     ExternalMessage,
     ImageInput,
+    InitializeResponse,
     LocalImageInput,
     MentionInput,
     SkillInput,
     TextInput,
     Tool,
+    TransportClosedError,
+    Waiter,
     api,
     async_api,
+    async_retry_on_overload,
+    paths,
+    retry_on_overload,
 )
-from treadle.client.argument_checks import paths
-from treadle.client.metadata import InitializeResponse
 from treadle.server import AppServer
 from treadle.testing import AppServerHarness, MockModel
+from treadle.tools import built_in_names
 from treadle.types import Personality, ReasoningEffort, ThreadSourceKind
 
 pytestmark = pytest.mark.anyio
 
+# Neither can be sent, stored, or given to a program.
+NO_TEXT: Final = ("a\0b", "a\ud800b")
 # Of each parameter something that cannot be meant. One that is not here fails the test of its method.
 WRONG: Final[dict[str, list[Any]]] = {
-    "api_key": [5, "", None],
+    "api_key": [5, "", None, *NO_TEXT],
     "approval_mode": ["deny_all", 5],
     "archived": ["yes", 1],
-    "base_instructions": [5, ["a"]],
-    "branch": [5, ""],
-    "commit": [5, ""],
+    "base_instructions": [5, ["a"], *NO_TEXT],
+    "branch": [5, "", *NO_TEXT],
+    "commit": [5, "", *NO_TEXT],
     "config": ["a=b", ["a"], {1: 2}],
-    "cursor": [5],
+    "cursor": [5, *NO_TEXT],
     "cwd": [5, b"/"],
-    "developer_instructions": [5],
+    "developer_instructions": [5, *NO_TEXT],
     "effort": ["ultra", "banana", 5, "HIGH"],
     "ephemeral": ["no", 0],
     "include_hidden": ["no", None],
     "include_turns": ["no", 1],
-    "input": [5, None, [5], TextInput(5), ImageInput(5), LocalImageInput(b"/"), SkillInput("s", 5)],  # type: ignore[arg-type]
-    "instructions": [5, ""],
+    "input": [
+        *(5, None, [5], *NO_TEXT, *map(TextInput, NO_TEXT), *map(ImageInput, NO_TEXT)),
+        *(TextInput(5), ImageInput(5), LocalImageInput(b"/"), SkillInput("s", 5)),  # type: ignore[arg-type]
+    ],
+    "instructions": [5, "", *NO_TEXT],
     "limit": ["5", 1.5, True, -1],
-    "model": [5],
-    "model_provider": [5],
+    "mcp_servers": [
+        *("time", ["time"], {5: {}}, {"time": 5}, {"time": {5: 5}}, {"time": {"comand": "x"}}),
+        *({"time": {"command": text}} for text in NO_TEXT),
+        *({text: {"command": "x"}} for text in NO_TEXT),
+    ],
+    "model": [5, *NO_TEXT],
+    "model_provider": [5, *NO_TEXT],
     "model_providers": ["openai", [5], 5],
-    "name": [5, None],
+    "name": [5, None, *NO_TEXT],
     "output_schema": ["{}", 5],
-    "permissions": [5, ["a"]],
+    "permissions": [5, ["a"], *NO_TEXT],
     "personality": ["grumpy", 5],
     "refresh_token": ["yes", None],
     "sandbox": ["read-only", 5],
-    "search_term": [5],
-    "section_id": [5],
-    "service_name": [5],
-    "service_tier": [5],
+    "search_term": [5, *NO_TEXT],
+    "section_id": [5, *NO_TEXT],
+    "service_name": [5, *NO_TEXT],
+    "service_tier": [5, *NO_TEXT],
     "session_start_source": ["boredom", 5],
     "sort_direction": ["up", 5],
     "sort_key": ["colour", 5],
-    "source": [5],
+    "source": [5, *NO_TEXT],
     "source_kinds": ["cli", ["boredom"], [5]],
     "summary": ["brief", 5],
-    "thread_id": [5, "", None],
-    "thread_source": [5],
+    "thread_id": [5, "", None, *NO_TEXT],
+    "thread_source": [5, *NO_TEXT],
     "timeout": ["3", True, -1, math.nan, [3]],
     "tools": ["add", 5, {"add": print}, len, [5]],
-    "turn_service_tier": [5],
+    "turn_service_tier": [5, *NO_TEXT],
     "use_state_db_only": ["no"],
 }
 # Not checked here: any type may be an answer, and `test_client_outputs` has those that cannot.
 ELSEWHERE: Final = {"output_type", "options", "self"}
 # The error names the part that is wrong, such as `TextInput.text`.
-NAMED_BY_PART: Final = {"config", "input", "tools"}
+NAMED_BY_PART: Final = {"config", "input", "mcp_servers", "tools"}
 REQUIRED: Final = {"api_key": "key", "input": "go", "name": "n", "thread_id": "t"}
 CLASSES: Final = ("Codex", "Thread", "TurnHandle", "ChatgptLoginHandle", "DeviceCodeLoginHandle")
 
@@ -147,6 +166,49 @@ async def test_a_wrong_argument_is_named_at_the_call(
                 await _done(function(**_given(function, parameter, value)))
             assert isinstance(caught.value, TypeError | ValueError)
             assert parameter in NAMED_BY_PART or caught.value.parameter.startswith(parameter)
+
+
+@pytest.mark.parametrize("limit", [math.inf, 1e12, 10**400], ids=["infinite", "long", "no float"])
+async def test_a_limit_may_be_infinite(objects: dict[str, Any], limit: float) -> None:
+    """In every call: the server is gone, and that is all there is to say."""
+    for face in ("", "Async"):
+        objects[f"{face}Codex"]._client.connection_ended(TransportClosedError("gone"))
+        for name, method in sorted({call[:2] for call in _calls() if call[2] == "timeout"}):
+            function = getattr(objects[face + name], method)
+            with pytest.raises(TransportClosedError, match=r"gone|not connected"):
+                await _done(function(**_given(function, "timeout", limit)))
+
+
+@pytest.mark.parametrize("limit", [math.inf, None])
+async def test_a_wait_without_a_limit_ends_when_there_is_something(limit: float | None) -> None:
+    def taking(wake: Callable[[], object]) -> Callable[[], str | None]:
+        """Nothing at the first look, after which somebody has something."""
+        looks: list[None] = []
+
+        def take() -> str | None:
+            looks.append(None)
+            if len(looks) > 1:
+                return "found"
+            wake()
+            return None
+
+        return take
+
+    blocking, on_loop = Waiter(), AsyncWaiter()
+    assert blocking.take(taking(lambda: threading.Thread(target=blocking.set).start()), limit) == "found"
+    soon = asyncio.get_running_loop().call_soon
+    assert await on_loop.take(taking(lambda: soon(on_loop.set)), limit) == "found"
+
+
+@pytest.mark.parametrize("wrong", ["3", True, -1, math.nan, -math.inf])
+async def test_low_level_waits_check_their_limit(wrong: Any) -> None:
+    client, other = AppServerClient(), AsyncAppServerClient()
+    ids = {"next_turn_notification": ("t", "u"), "next_login_notification": ("l",), "next_notification": ()}
+    for name, given in ids.items():
+        with pytest.raises(ArgumentError, match="timeout must be"):
+            getattr(client, name)(*given, timeout=wrong)
+        with pytest.raises(ArgumentError, match="timeout must be"):
+            await getattr(other, name)(*given, timeout=wrong)
 
 
 def test_every_wrong_argument_is_used() -> None:
@@ -247,7 +309,7 @@ async def test_a_word_that_is_not_known_has_to_be_meant(
 def test_words_of_another_library_are_understood() -> None:
     from enum import Enum
 
-    from treadle.client.argument_checks import checked
+    from treadle.client import checked
 
     class Foreign(Enum):
         friendly = "friendly"
@@ -277,6 +339,83 @@ def test_the_tools_of_the_agent_are_known() -> None:
     assert {"exec_command", "write_stdin", "apply_patch", "update_plan", "view_image"} <= built_in_names()
 
 
+def _generator() -> Iterator[int]:
+    yield 1
+
+
+def _starred(*words: str) -> None: ...
+def _positional(word: str, /) -> None: ...
+def _unresolved(word: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
+def _undescribed(word: complex) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [_generator, _starred, _positional, _unresolved, _undescribed, partial(print), int, 5, dict.get],
+    ids=lambda function: getattr(function, "__name__", type(function).__name__),
+)
+def test_a_function_that_cannot_be_a_tool(objects: dict[str, Any], function: Any) -> None:
+    with pytest.raises(ArgumentError):
+        Tool(function)
+    with pytest.raises(ArgumentError):
+        objects["Codex"].thread_start(tools=[function])
+
+
+@pytest.mark.parametrize("name", ["", "two words", "x" * 65, "\ud800"])
+def test_a_name_that_cannot_be_one_of_a_tool(name: str) -> None:
+    with pytest.raises(ArgumentValueError, match=r"is no name for a tool|has half a character"):
+        Tool(lambda: None, name=name)
+
+
+class _Hostile(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise RuntimeError("of its own")
+
+
+class _Own(metaclass=_Hostile): ...
+
+
+# From Python 3.13 on, an exception that msgspec meets when it asks for an attribute is reported before it is dropped.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "wrong",
+    [5, "str", [int], dict[str, int], complex, lambda: 1, ..., _Own, list["Nowhere"]],  # type: ignore[name-defined]  # noqa: F821
+    ids=["number", "word", "list", "dict", "complex", "function", "dots", "hostile", "unresolved"],
+)
+def test_a_type_that_cannot_be_an_answer(objects: dict[str, Any], wrong: Any) -> None:
+    for call in ("run", "turn"):
+        with pytest.raises(ArgumentTypeError, match="output_type cannot be used: "):
+            getattr(objects["Thread"], call)("go", output_type=wrong)
+
+
+@pytest.mark.parametrize("program", ["/nowhere/codex", "no-such-codex", "a\0b"])
+async def test_a_program_that_is_not_there(program: str) -> None:
+    config = CodexConfig(codex_bin=program)
+    for codex in (Codex, AsyncCodex):
+        with pytest.raises(ArgumentValueError, match="there is no program") as caught:
+            await _done(codex(config).models())
+        assert (caught.value.parameter, isinstance(caught.value, FileNotFoundError)) == ("codex_bin", True)
+    with pytest.raises(TransportClosedError, match="cannot start"):
+        Codex(CodexConfig(launch_args_override=["/nowhere/codex"]))
+    with pytest.raises(TransportClosedError, match="cannot start"):
+        Codex(CodexConfig(launch_args_override=["a\0b"]))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"op": 5}, {"max_attempts": "3"}, {"max_attempts": 0}, {"max_delay_s": -1}, {"jitter_ratio": "x"}]
+)
+async def test_how_to_try_again(wrong: dict[str, Any]) -> None:
+    given = {"op": lambda: None, **wrong}
+    for call in (retry_on_overload, async_retry_on_overload):
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            await _done(call(**given))
+
+
+def test_who_is_not_connected_has_no_metadata() -> None:
+    with pytest.raises(CodexError, match="not connected yet"):
+        _ = AsyncCodex().metadata
+
+
 @pytest.mark.parametrize("wrong", [{"name": 5}, {"description": 5}])
 def test_a_tool_is_named_and_described_with_words(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentTypeError, match="must be a str"):
@@ -287,7 +426,7 @@ def test_a_tool_is_named_and_described_with_words(wrong: dict[str, Any]) -> None
 
 
 def _wire(path: Any) -> list[Any]:
-    from treadle.client.turn_input import wire_input
+    from treadle.client import wire_input
 
     return wire_input([LocalImageInput(path), SkillInput("s", path), MentionInput("m", path)])
 
@@ -302,8 +441,49 @@ def test_a_path_goes_wherever_a_path_goes(tmp_path: Path) -> None:
     assert (server.home, server.cwd) == (text, text)
 
 
+async def test_a_file_of_an_image_has_to_be_there(objects: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    for face in ("", "Async"):
+        thread, turn = objects[f"{face}Thread"], objects[f"{face}TurnHandle"]
+        client = objects[f"{face}Codex"]._client
+        client.connection_ended(TransportClosedError("gone"))
+        thread._cwd = str(tmp_path)
+        missing = LocalImageInput(tmp_path / "b.png")
+        for call in (thread.turn, thread.run, thread.events, turn.steer):
+            for wrong in (missing, [TextInput("look"), missing], LocalImageInput(tmp_path)):
+                with pytest.raises(ArgumentValueError, match=r"LocalImageInput\.path is no file: "):
+                    await _done(call(wrong))
+            with pytest.raises(TransportClosedError):  # as far as the server
+                await _done(call(LocalImageInput(tmp_path / "a.png")))
+        with pytest.raises(ArgumentValueError, match=r"b\.png"):  # seen from the thread
+            await _done(thread.turn(LocalImageInput("b.png")))
+        with pytest.raises(TransportClosedError):
+            await _done(thread.turn(LocalImageInput("a.png")))
+        client.config = CodexConfig(url="ws://127.0.0.1:1")  # another machine has files of its own
+        with pytest.raises(TransportClosedError):
+            await _done(thread.turn(missing))
+
+
+@pytest.mark.parametrize("wrong", ["circle", object(), "\ud800"], ids=["circle", "object", "half"])
+async def test_what_has_no_json_is_an_error_of_the_caller(objects: dict[str, Any], wrong: Any) -> None:
+    given: dict[str, Any] = {"a": wrong}
+    if wrong == "circle":
+        given["a"] = given
+    for face in ("", "Async"):
+        client = objects[f"{face}Codex"]._client
+        client._connection = object()  # it is not reached
+        try:
+            for call, named in (("Codex.thread_start", {"config": given}), ("Thread.turn", {"output_schema": given})):
+                name, method = call.split(".")
+                function = getattr(objects[face + name], method)
+                with pytest.raises(ArgumentError, match=r"JSON|has half a character"):
+                    await _done(function(**_given(function, *next(iter(named.items())))))
+        finally:
+            client._connection = None
+
+
 async def test_a_path_among_the_params_is_sent_as_text(tmp_path: Path) -> None:
-    from treadle.client.router import Router
+    from treadle.client import Router
 
     _, frame = Router().request("thread/start", {"config": {"writable_roots": [tmp_path]}}, None)
     assert f'"writable_roots":["{tmp_path}"]'.encode() in frame
@@ -344,7 +524,7 @@ def test_the_folder_of_a_server_has_to_be_there(tmp_path: Path) -> None:
 
 
 async def test_a_relative_folder_is_seen_from_that_of_the_server(objects: dict[str, Any], tmp_path: Path) -> None:
-    from treadle.client.argument_checks import folder_of
+    from treadle.client import folder_of
 
     (tmp_path / "inside").mkdir()
     client = objects["Codex"]._client
@@ -370,9 +550,14 @@ async def test_what_a_command_is_given(tmp_path: Path) -> None:
                 await env.run(**{"argv": ["true"], **given})
         with pytest.raises(ArgumentTypeError, match="params must be an ExecParams"):
             await env.start(["true"])  # type: ignore[arg-type]
+        assert (await env.run(["true"], timeout=math.inf)).exit_code == 0
         process = await env.start(ExecParams(process_id="p", argv=["sleep", "100"], cwd="/"))
+        for seconds in (-1, math.nan, "3"):
+            with pytest.raises(ArgumentError, match="grace_s must be"):
+                await process.terminate(seconds)  # type: ignore[arg-type]
         with pytest.raises(ArgumentValueError, match="'interrupt', 'terminate', 'kill'"):
             await process.signal("KILL")  # type: ignore[arg-type]
+        assert await process.terminate(math.inf)
 
 
 @pytest.mark.parametrize("wrong", [{"url": 5}, {"url": Path("/s")}, {"token": 5}, {"recovery_s": "3"}])
@@ -399,7 +584,7 @@ def test_what_a_harness_is_given() -> None:
 
 
 def test_an_external_message_has_content() -> None:
-    from treadle.client.turn_input import tool_output
+    from treadle.client import tool_output
 
     for wrong in (ExternalMessage("mail", 5), ExternalMessage(5, "hi"), ExternalMessage("mail", "hi", 5)):  # type: ignore[arg-type]
         with pytest.raises(ArgumentTypeError, match=r"ExternalMessage\."):

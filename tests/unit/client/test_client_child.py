@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.client import CodexConfig, CodexError
-from treadle.client.server_child import SHOWN_LINES, ServerChild, command_line
+from treadle.client import SHOWN_LINES, CodexConfig, CodexError, ServerChild, command_line
 from treadle.secrets import redact, secrets_in
 
 SECRET = "correct-horse-battery-staple"

@@ -10,7 +10,7 @@ import pytest
 
 import treadle
 from treadle import client
-from treadle.client.docstrings import read_docstring
+from treadle.client import read_docstring
 from treadle.execution import ExecParams, Process
 from treadle.server import AppServer
 from treadle.testing import AppServerHarness, EngineHome, EngineModel, HarnessClient, MockModel

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.client import TurnFailed
-from treadle.client.notification import make
-from treadle.client.small_events import (
+from treadle.client import (
     CommandFinished,
     CommandOutput,
     CommandStarted,
@@ -16,6 +14,7 @@ from treadle.client.small_events import (
     Event,
     EventReader,
     FileChange,
+    Notification,
     Plan,
     PlanStep,
     Problem,
@@ -24,7 +23,9 @@ from treadle.client.small_events import (
     TextDelta,
     TextRestarted,
     ToolCall,
+    TurnFailed,
     Usage,
+    make,
 )
 
 ABOUT = {"threadId": "t", "turnId": "turn-1"}
@@ -40,7 +41,7 @@ CHANGE = {"path": "/w/a", "kind": {"type": "add"}, "diff": "+x"}
 
 
 def read(method: str, **params: Any) -> Event | None:
-    events = EventReader("turn-1").read(make(method, {**ABOUT, **params}))
+    events = list(EventReader("turn-1").read(make(method, {**ABOUT, **params})))
     assert len(events) <= 1
     return events[0] if events else None
 
@@ -51,7 +52,7 @@ def item_completed(**item: Any) -> Event | None:
 
 def test_text() -> None:
     assert read("item/agentMessage/delta", itemId="i", delta="he") == TextDelta(text="he", item_id="i")
-    for phase, final in ((None, True), ("final_answer", True), ("commentary", False)):
+    for phase, final in (("final_answer", True), ("commentary", False)):
         found = item_completed(type="agentMessage", text="hello", phase=phase)
         assert found == Text(text="hello", item_id="i", final=final)
 
@@ -89,7 +90,7 @@ def test_a_text_that_starts_again() -> None:
     reader = EventReader("turn-1")
 
     def told(method: str, **params: Any) -> list[Event]:
-        return reader.read(make(method, {**ABOUT, **params}))
+        return list(reader.read(make(method, {**ABOUT, **params})))
 
     def said(item_id: str) -> list[Event]:
         item = {"type": "agentMessage", "id": item_id, "text": "whole"}
@@ -163,14 +164,49 @@ def test_everything_else_is_no_event_and_no_error(method: str, params: dict[str,
 def test_the_end() -> None:
     reader = EventReader("turn-1")
     item = {"type": "agentMessage", "id": "i", "text": "hello"}
-    reader.read(make("item/completed", {**ABOUT, "item": item, "completedAtMs": 0}))
+    assert not list(reader.read(make("item/completed", {**ABOUT, "item": item, "completedAtMs": 0})))
     turn = {"id": "turn-1", "items": [], "status": "completed"}
-    (done,) = reader.read(make("turn/completed", {"threadId": "t", "turn": turn}))
+    text, done = reader.read(make("turn/completed", {"threadId": "t", "turn": turn}))
+    assert text == Text(text="hello", item_id="i", final=True)
     assert isinstance(done, Done)
     assert done.result.final_response == "hello"
 
 
 def test_the_end_of_a_turn_that_failed() -> None:
     turn = {"id": "turn-1", "items": [], "status": "failed", "error": {"message": "boom"}}
+    reader = EventReader("turn-1")
+    item = {"type": "agentMessage", "id": "i", "text": "half of it"}
+    assert not list(reader.read(make("item/completed", {**ABOUT, "item": item, "completedAtMs": 0})))
+    events = reader.read(make("turn/completed", {"threadId": "t", "turn": turn}))
+    assert next(events) == Text(text="half of it", item_id="i", final=False)
     with pytest.raises(TurnFailed, match="boom"):
-        EventReader("turn-1").read(make("turn/completed", {"threadId": "t", "turn": turn}))
+        next(events)
+
+
+def test_which_message_is_the_answer() -> None:
+    """The mark of the model says so; without one, what the turn did next."""
+    tokens = dict.fromkeys(("cachedInputTokens", "inputTokens", "outputTokens", "reasoningOutputTokens"), 1)
+    usage = {"last": {**tokens, "totalTokens": 2}, "total": {**tokens, "totalTokens": 2}}
+    used = make("thread/tokenUsage/updated", {**ABOUT, "tokenUsage": usage})
+    ran = make("item/started", {**ABOUT, "item": COMMAND, "startedAtMs": 0})
+    planned = make("turn/plan/updated", {**ABOUT, "plan": []})
+    ended = make("turn/completed", {"threadId": "t", "turn": {"id": "turn-1", "items": [], "status": "completed"}})
+
+    def said(text: str, phase: str | None = None) -> Notification:
+        item = {"type": "agentMessage", "id": text, "text": text, "phase": phase}
+        return make("item/completed", {**ABOUT, "item": item, "completedAtMs": 0})
+
+    def read_all(*told: Notification) -> list[str]:
+        reader = EventReader("turn-1")
+        events = [event for notification in told for event in reader.read(notification)]
+        return [
+            f"{event.text}!" if isinstance(event, Text) and event.final else getattr(event, "text", event.kind)
+            for event in events
+        ]
+
+    assert read_all(said("a"), used, ran, said("b"), used, ended) == (
+        ["a", "usage", "command_started", "b!", "usage", "done"]
+    )
+    assert read_all(said("a"), planned, said("b"), said("c"), ended) == ["a", "plan", "b", "c!", "done"]
+    assert read_all(said("a", "final_answer"), said("b"), ended) == ["a!", "b", "done"]
+    assert read_all(said("a", "commentary"), said("b"), ended) == ["a", "b!", "done"]

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from treadle.client import AsyncCodex, Codex, CodexConfig, MissingMetadata, api
-from treadle.client.metadata import InitializeResponse, ServerInfo, check_metadata, client_info
+from treadle.client import (
+    AsyncCodex,
+    Codex,
+    CodexConfig,
+    InitializeResponse,
+    MissingMetadata,
+    ServerInfo,
+    api,
+    check_metadata,
+    client_info,
+)
 
 pytestmark = pytest.mark.anyio
 

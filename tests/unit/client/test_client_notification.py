@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.client import Notification, UnknownNotification
-from treadle.client.notification import make, thread_of, turn_of
-from treadle.client.router import Router
-from treadle.protocol.app.base import Unknown, encode
-from treadle.protocol.app.item_notifications import (
+from treadle.client import Notification, Router, UnknownNotification, make, thread_of, turn_of
+from treadle.protocol.app import (
+    NOTIFICATIONS,
     AgentMessageDeltaNotification,
     ItemCompletedNotification,
     ItemStartedNotification,
+    TurnCompletedNotification,
+    Unknown,
+    encode,
 )
-from treadle.protocol.app.registry import NOTIFICATIONS
-from treadle.protocol.app.thread_notifications import TurnCompletedNotification
 from unit.protocol.app_samples import samples
 
 JSON = st.recursive(

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.client.output_type import OutputType
-from treadle.client.sdk_errors import CodexError, OutputError
+from treadle.client import CodexError, OutputError, OutputType
 
 
 @dataclass

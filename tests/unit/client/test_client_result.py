@@ -9,13 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.client import CodexError, OutputError, RunResult, TurnFailed
-from treadle.client.notification import Notification, make
-from treadle.client.output_type import OutputType
-from treadle.client.result import Collector, final_response
-from treadle.protocol.app.base import convert
-from treadle.protocol.app.items import ThreadItem
-from treadle.protocol.app.turns import TurnStatus
+from treadle.client import (
+    CodexError,
+    Collector,
+    Notification,
+    OutputError,
+    OutputType,
+    RunResult,
+    TurnFailed,
+    final_response,
+    make,
+)
+from treadle.protocol.app import ThreadItem, TurnStatus, convert
 
 FINAL, COMMENTARY, PARTIAL = "final_answer", "commentary", "partial_answer"
 

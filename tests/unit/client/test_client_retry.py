@@ -23,8 +23,8 @@ from treadle.client import (
     async_retry_on_overload,
     is_retryable_error,
     retry_on_overload,
+    rpc_error,
 )
-from treadle.client.sdk_errors import rpc_error
 
 pytestmark = pytest.mark.anyio
 

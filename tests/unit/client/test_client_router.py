@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from treadle.client import router as routers
-from treadle.client.notification import Notification
-from treadle.client.router import Router, Stream
-from treadle.client.sdk_errors import (
+from treadle.client import (
     CodexError,
     EventsLost,
     InvalidParamsError,
+    Notification,
+    Router,
     ServerBusyError,
+    Stream,
     TransportClosedError,
     TurnConflict,
 )
-from treadle.errors import MalformedMessage
-from treadle.protocol.app.accounts import AccountLoginCompletedNotification
-from treadle.protocol.app.item_notifications import AgentMessageDeltaNotification
+from treadle.client import router as routers
+from treadle.errors import ArgumentValueError, MalformedMessage
+from treadle.protocol.app import AccountLoginCompletedNotification, AgentMessageDeltaNotification
 
 GONE = TransportClosedError("gone")
 
@@ -60,7 +60,7 @@ def drain(stream: Stream) -> list[str]:
 
 @given(data=st.data(), lengths=st.lists(st.integers(0, 4), min_size=1, max_size=4))
 def test_every_turn_gets_its_own_events_whole_and_in_order(data: st.DataObject, lengths: list[int]) -> None:
-    """Told, opened, read and left in any order, and in batches of any size."""
+    """RecordingView, opened, read and left in any order, and in batches of any size."""
     router = Router()
     waiting = {
         f"turn {i}": [*(delta(f"turn {i}", f"{i}.{n}") for n in range(k)), end(f"turn {i}")]
@@ -98,7 +98,7 @@ def test_every_turn_gets_its_own_events_whole_and_in_order(data: st.DataObject, 
             got[turn].extend(drain(opened[turn]))
             router.close(opened[turn])
     assert got == expected
-    assert (router.readers, router._streams) == (0, {})
+    assert (router.readers, router.streams) == (0, {})
 
 
 def test_what_is_told_before_anybody_asks_is_kept() -> None:
@@ -271,7 +271,7 @@ def test_a_turn_that_nobody_reads_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     router.receive([delta("turn", "more"), end("turn")])
     assert not stream.events
     router.close(stream)
-    assert router._streams == {}
+    assert router.streams == {}
 
 
 def test_exactly_as_many_events_as_may_wait_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,7 @@ def test_a_stream_that_is_over_and_empty_is_forgotten_with_its_reader(how: str) 
     else:
         router.fail(GONE)
     router.close(stream)
-    assert router.peek("turn") is None
+    assert "turn" not in router.streams
 
 
 def test_an_answer_that_nobody_wants_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,7 +422,7 @@ def test_logins_that_nobody_waits_for_are_bounded(monkeypatch: pytest.MonkeyPatc
     router = Router()
     for number in range(5):
         router.receive([frame("account/login/completed", {"loginId": str(number), "success": True})])
-    assert len(router._streams) == 2
+    assert len(router.streams) == 2
     assert router.login("4").take() is not None
 
 
@@ -436,3 +436,11 @@ def test_the_changes_of_a_patch_are_known_while_it_is_asked_about(monkeypatch: p
     assert [change.path for change in router.changes("2")] == ["2.txt"]
     assert router.changes("0") == ()
     assert router.changes("never heard of") == ()
+
+
+@pytest.mark.parametrize("params", [{"cwd": "/a\udcff"}, {"config": {"a\ud800": 1}}, {"input": [{"text": "\ud800"}]}])
+def test_a_text_that_cannot_be_sent_is_an_error_of_the_caller(params: dict[str, Any]) -> None:
+    router = Router()
+    with pytest.raises(ArgumentValueError, match="half a character"):
+        router.request("thread/start", params, "token")
+    assert json.loads(router.request("thread/start", {}, "token")[1])["method"] == "thread/start"

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from treadle.client.schemas import NotJson, ShapeError, convert, is_wrapped, json_schema, object_schema, read
+from treadle.client import NotJson, ShapeError, convert, is_wrapped, json_schema, object_schema, read
 
 
 class Colour(Enum):

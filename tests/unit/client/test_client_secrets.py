@@ -29,8 +29,8 @@ from treadle.client import (
     TurnConflict,
     TurnFailed,
     TurnHandle,
+    rpc_error,
 )
-from treadle.client.sdk_errors import rpc_error
 from treadle.secrets import kept_url
 
 SECRET = "s3cr3t-of-the-house"
@@ -39,6 +39,7 @@ SECRET_OVERRIDES = [
     f'model_providers.house.experimental_bearer_token="{SECRET}"',
     f'model_providers.house.http_headers={{Authorization = "Bearer {SECRET}"}}',
     f'model_providers.house.http_headers={{"X-Api-Key" = "{SECRET}"}}',
+    f'model_providers.house.query_params={{code = "{SECRET}"}}',
     f'mcp_servers.house.env={{API_KEY = "{SECRET}"}}',
     f'mcp_servers.house={{command = "x", env = {{TOKEN = "{SECRET}"}}}}',
 ]

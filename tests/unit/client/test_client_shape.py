@@ -12,12 +12,14 @@ from msgspec import Struct
 
 import treadle
 from treadle import client as sdk
-from treadle.client import AppServerClient, AsyncAppServerClient, AsyncCodex, CodexConfig, api, async_api
-from treadle.client.calls import Calls
-from treadle.protocol.app.accounts import ApiKeyLoginAccountParams
-from treadle.protocol.app.registry import METHODS
-from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadStartParams
-from treadle.protocol.app.threads import ThreadGoalStatus
+from treadle.client import AppServerClient, AsyncAppServerClient, AsyncCodex, Calls, CodexConfig, api, async_api
+from treadle.protocol.app import (
+    METHODS,
+    ApiKeyLoginAccountParams,
+    ThreadForkParams,
+    ThreadGoalStatus,
+    ThreadStartParams,
+)
 from unit.protocol.app_samples import samples
 
 pytestmark = pytest.mark.anyio
@@ -242,5 +244,5 @@ async def test_an_object_with_model_dump_is_as_good_as_a_struct() -> None:
             return {"model": "m"}
 
     assert (await Fakes().both("thread_start", Foreign()))[1] == {"model": "m"}
-    with pytest.raises(TypeError, match="not list"):
+    with pytest.raises(TypeError, match="not a list"):
         await Fakes().both("thread_start", ["nonsense"])

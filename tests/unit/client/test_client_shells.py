@@ -30,11 +30,11 @@ from treadle.client import (
     TurnConflict,
     TurnFailed,
     TurnHandle,
+    make,
+    request_timeout,
 )
-from treadle.client.notification import make
-from treadle.client.request_values import request_timeout
-from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse
-from treadle.transport.loop_owner import LoopOwner
+from treadle.protocol.app import TurnStartParams, TurnStartResponse
+from treadle.transport import LoopOwner
 
 pytestmark = pytest.mark.anyio
 
@@ -429,7 +429,7 @@ async def test_the_end_wakes_whoever_waits(face: Face, road: Road) -> None:
         ask(face, "next_turn_notification", "t", "turn-1"),
     ]
     await road.next()
-    while face.client._router.peek("turn-1") is None:
+    while face.client._router.streams.get("turn-1") is None:
         await asyncio.sleep(0)
     failure = TransportClosedError("it died", exit_code=3, stderr_tail="last words")
     face.client.connection_ended(failure)

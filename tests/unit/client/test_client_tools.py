@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from treadle.client.tools import MAX_TEXT_BYTES, Tool, ToolCallError, tools_by_name
-from treadle.protocol.app.dynamic_tools import (
+from treadle.client import MAX_TEXT_BYTES, Tool, ToolCallError, tools_by_name
+from treadle.protocol.app import (
     FunctionDynamicToolSpec,
     InputImageDynamicToolCallOutputContentItem,
     InputTextDynamicToolCallOutputContentItem,

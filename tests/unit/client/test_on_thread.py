@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treadle.client.own_thread import run_on_own_thread
+from treadle.client import run_on_own_thread
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from treadle import TransportClosedError
-from treadle.client.notification import Notification, UnknownNotification, make
+from treadle.client import Notification, UnknownNotification, make
 from treadle.types import ThreadTokenUsage, TokenUsageBreakdown, WarningNotification
 
 
@@ -43,6 +43,11 @@ def _texts(client: Any, turn_id: str, count: int) -> list[str]:
     return [client.next_turn_notification(turn_id).payload.delta for _ in range(count)]
 
 
+def _ids(sdk: str, turn_id: str = "u", thread_id: str = "t") -> tuple[str, ...]:
+    """What names a turn where it is read."""
+    return (thread_id, turn_id) if sdk.endswith("codex_app_server") else (turn_id,)
+
+
 def _started(*_: Any, **__: Any) -> Any:
     return SimpleNamespace(turn=SimpleNamespace(id="u"))
 
@@ -51,7 +56,7 @@ class Recorded:
     """Blocking functions in the place of those that a stream is made of, which write down who was called."""
 
     def __init__(self, *events: Notification) -> None:
-        self.calls: list[tuple[str, str]] = []
+        self.calls: list[tuple[str, ...]] = []
         self._events = list(events)
 
     def put_into(self, target: Any) -> None:
@@ -60,8 +65,8 @@ class Recorded:
         target.next_turn_notification = self._next
         target.unregister_turn_notifications = lambda turn_id: self.calls.append(("unregister", turn_id))
 
-    def _next(self, turn_id: str) -> Notification:
-        self.calls.append(("next", turn_id))
+    def _next(self, *ids: str) -> Notification:
+        self.calls.append(("next", *ids))
         return self._events.pop(0)
 
 
@@ -76,18 +81,41 @@ def test_the_package_says_that_it_is_typed(sdk: str) -> None:
     assert resources.files(sdk).joinpath("py.typed").is_file()
 
 
-def test_text_is_streamed_over_the_calls_for_one_turn(client: Any) -> None:
+def test_the_stream_of_a_turn_is_read_with_the_ids_of_the_release(client: Any, sdk: str) -> None:
+    """Programs put functions of their own there, which take those."""
+    recorded = Recorded(_delta("u", "a"), _ended("u"))
+    recorded.put_into(client)
+    assert [event.method for event in _api(sdk).TurnHandle(client, "t", "u").stream()][-1] == "turn/completed"
+    assert [call for call in recorded.calls if call[0] == "next"] == [("next", *_ids(sdk))] * 2
+
+
+def test_text_is_streamed_over_the_calls_for_one_turn(client: Any, sdk: str) -> None:
     recorded = Recorded(_delta("u", "a"), _delta("u", "b"), _ended("u"))
     recorded.put_into(client)
     assert [piece.delta for piece in client.stream_text("t", "hi")] == ["a", "b"]
-    assert recorded.calls == [("register", "u"), *[("next", "u")] * 3, ("unregister", "u")]
+    assert [call for call in recorded.calls if call[0] == "next"] == [("next", *_ids(sdk))] * 3
 
 
-def test_a_turn_is_read_to_its_end_over_them_too(client: Any) -> None:
+def test_a_stream_of_the_later_release_is_registered() -> None:
+    client: Any = import_module("treadle.compat.openai_codex_0_131.client").AppServerClient()
+    recorded = Recorded(_delta("u", "a"), _ended("u"))
+    recorded.put_into(client)
+    assert [piece.delta for piece in client.stream_text("t", "hi")] == ["a"]
+    assert recorded.calls == [("register", "u"), *[("next", "u")] * 2, ("unregister", "u")]
+
+
+def test_a_turn_is_read_to_its_end_over_them_too(client: Any, sdk: str) -> None:
     recorded = Recorded(_delta("u", "a"), _ended("u"))
     recorded.put_into(client)
     assert client.wait_for_turn_completed("u").turn.id == "u"
-    assert recorded.calls == [("register", "u"), *[("next", "u")] * 2, ("unregister", "u")]
+    assert recorded.calls == [("next", *_ids(sdk, thread_id=""))] * 2
+
+
+def test_the_last_id_names_the_turn(client: Any) -> None:
+    for text in ("a", "b"):
+        client._dispatch_notification(_delta("u", text))
+    assert client.next_turn_notification("u").payload.delta == "a"
+    assert client.next_turn_notification("t", "u").payload.delta == "b"
 
 
 # --- the router ---
@@ -103,7 +131,7 @@ def test_a_test_can_tell_a_client_something(client: Any) -> None:
 
 def test_whoever_waits_hears_what_a_test_tells(client: Any) -> None:
     client.register_turn_notifications("u")
-    stream, heard = client._router.peek("u"), threading.Event()
+    stream, heard = client._router.streams.get("u"), threading.Event()
     stream.waiter = heard
     client._router.route_notification(_delta("u", "now"))
     assert heard.is_set()
@@ -171,7 +199,7 @@ def test_the_client_inside_gives_a_stream_piece_by_piece(async_client: Any) -> N
     assert asyncio.run(read()) == ["hi", "t"]
 
 
-def test_the_calls_for_a_turn_go_through_the_client_inside(async_client: Any) -> None:
+def test_the_calls_for_a_turn_go_through_the_client_inside(async_client: Any, sdk: str) -> None:
     async def read() -> tuple[list[str], str]:
         texts = [piece.delta async for piece in async_client.stream_text("t", "hi")]
         return texts, (await async_client.wait_for_turn_completed("u")).turn.id
@@ -179,8 +207,8 @@ def test_the_calls_for_a_turn_go_through_the_client_inside(async_client: Any) ->
     recorded = Recorded(_delta("u", "a"), _ended("u"), _ended("u"))
     recorded.put_into(async_client._sync)
     assert asyncio.run(read()) == (["a"], "u")
-    one_turn = [("register", "u"), ("next", "u"), ("unregister", "u")]
-    assert recorded.calls == [*one_turn[:2], *one_turn[1:], *one_turn]
+    asked = [call[1:] for call in recorded.calls if call[0] == "next"]
+    assert asked == [_ids(sdk), _ids(sdk), _ids(sdk, thread_id="")]
 
 
 def test_a_replaced_call_can_be_put_back(async_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

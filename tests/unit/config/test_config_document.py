@@ -11,14 +11,16 @@ from typing import Any, Literal
 
 import pytest
 
-from treadle.config import document as documents
-from treadle.config.config_edits import write_values
-from treadle.config.configuration import load_config
-from treadle.config.document import read_document
-from treadle.config.effective_config import config_view
-from treadle.config.problems import ConfigError, ConfigWriteError
-from treadle.protocol.app.base import encode
-from treadle.protocol.app.config import ConfigEdit, SessionFlagsConfigLayerSource, UserConfigLayerSource
+from treadle.config import (
+    ConfigError,
+    ConfigWriteError,
+    config_view,
+    home_files,
+    load_config,
+    read_document,
+    write_values,
+)
+from treadle.protocol.app import ConfigEdit, SessionFlagsConfigLayerSource, UserConfigLayerSource, encode
 
 
 def edit(key: str, value: Any, strategy: Literal["replace", "upsert"] = "replace") -> ConfigEdit:
@@ -156,7 +158,7 @@ def test_the_view_names_the_origin_of_each_value(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_nobody_gives_back_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "LOCK_S", 0.05)
+    monkeypatch.setattr(home_files, "LOCK_S", 0.05)
     holder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(holder, fcntl.LOCK_EX)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config.home_directory import find_home
-from treadle.config.problems import ConfigError
+from treadle.config import ConfigError, find_home
 
 
 def test_our_own_variable_comes_first(tmp_path: Path) -> None:
@@ -38,7 +37,8 @@ def test_a_link_to_a_directory_is_one(tmp_path: Path) -> None:
         ("file/below", "cannot be used"),
         ("dangling", "is a symbolic link to nothing"),
         ("circle", "cannot be used"),
-        ("nul\0", "cannot be used"),
+        ("nul\0", "has a NUL character"),
+        ("half\udcff", "has half a character"),
     ],
 )
 def test_what_cannot_be_a_home_is_named(tmp_path: Path, name: str, problem: str) -> None:

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config import instructions
-from treadle.config.instructions import find_instructions
-from treadle.execution import file_snapshot
-from treadle.execution.file_snapshot import FileSnapshot, LocalDisks
+from treadle.config import find_instructions
+from treadle.execution import FileSnapshot, LocalDisks, ProjectFiles, bounded_reads, project_files
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -25,7 +23,8 @@ def write(path: Path, text: str | bytes) -> Path:
 
 
 def found(cwd: Path, home: Path | None = None, **options: Any) -> list[tuple[str, str]]:
-    return [(file.path, file.text) for file in find_instructions(cwd, home, **options)]
+    project = ProjectFiles(str(cwd), None if home is None else str(home))
+    return [(file.path, file.text) for file in find_instructions(project, **options)]
 
 
 def texts(cwd: Path, home: Path | None = None, **options: Any) -> list[str]:
@@ -46,7 +45,7 @@ def test_from_the_home_and_the_root_down(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_repository_only_the_directory_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instructions, "_ROOT_MARK", f".mark-of-{tmp_path.name}")  # somebody's `/tmp` is a repository
+    monkeypatch.setattr(project_files, "_ROOT_MARK", f".mark-of-{tmp_path.name}")  # somebody's `/tmp` is a repository
     write(tmp_path / "AGENTS.md", "above")
     write(tmp_path / "x" / "AGENTS.md", "here")
     assert texts(tmp_path / "x") == ["here"]
@@ -143,8 +142,8 @@ def test_places_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write(tmp_path / ".git", "")
     write(tmp_path / "AGENTS.md", "root")
     assert texts(tmp_path / "no" / "such", tmp_path / "no-home") == ["root"]
-    assert find_instructions("nul\0", None) == []
-    assert find_instructions("/" + "x/" * 5000, None) == []
+    assert find_instructions(ProjectFiles("nul\0", None)) == []
+    assert find_instructions(ProjectFiles("/" + "x/" * 5000, None)) == []
 
 
 @given(st.binary(min_size=1, max_size=40), st.integers(1, 40))
@@ -183,17 +182,17 @@ def test_a_link_out_of_the_repository_is_not_followed(tmp_path: Path) -> None:
 
 def test_whatever_would_be_found_otherwise_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a snapshot that is filled on the way."""
-    monkeypatch.setattr(file_snapshot, "SETTLED_NS", 0)
+    monkeypatch.setattr(bounded_reads, "SETTLED_NS", 0)
     tmp_path = tmp_path.resolve()
     table = write(tmp_path / "mounts", "1 0 8:1 / / rw - ext4 /dev/sda rw\n")
-    monkeypatch.setattr(file_snapshot, "disks", LocalDisks(str(table)))
+    monkeypatch.setattr(bounded_reads, "disks", LocalDisks(str(table)))
     (tmp_path / "repo" / ".git").mkdir(parents=True)
     home = write(tmp_path / "home" / "AGENTS.md", "home").parent
     cwd = write(tmp_path / "repo" / "a" / "b" / "RULES.md", "deep").parent
 
     def look() -> FileSnapshot:
         snapshot = FileSnapshot(str(cwd), str(home))
-        find_instructions(cwd, home, fallback_names=["RULES.md"], snapshot=snapshot)
+        find_instructions(ProjectFiles(str(cwd), str(home), snapshot=snapshot), fallback_names=["RULES.md"])
         assert snapshot.is_current()
         return snapshot
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config.login import Login
-from treadle.config.problems import ConfigError
-from treadle.protocol.app.accounts import ApiKeyAccount, ChatgptAccount
+from treadle.config import ConfigError, Login
+from treadle.protocol.app import ApiKeyAccount, ChatgptAccount
 
 KEY = "sk-s3cret-key"
 

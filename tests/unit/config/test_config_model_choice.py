@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config.login import Login
-from treadle.config.model_choice import FoundKey, ModelChoice, choose_model, find_key
-from treadle.llm.known_providers import KNOWN, default_model
+from treadle.config import FoundKey, Login, ModelChoice, choose_model, find_key
+from treadle.llm import KNOWN, default_model
 
 NO_KEY = FoundKey()
 OPENAI_KEY = FoundKey("openai", "OPENAI_API_KEY is set")

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config import ConfigError, load_config, model_facts
-from treadle.config.configuration import Loaded
-from treadle.llm.catalogue import KnownModel, Price
+from treadle.config import ConfigError, LoadedConfig, load_config, model_facts
+from treadle.llm import KnownModel, Price
 
 
-def load(tmp_path: Path, text: str) -> Loaded:
+def load(tmp_path: Path, text: str) -> LoadedConfig:
     (tmp_path / "config.toml").write_text(text)
     return load_config(tmp_path, environ={})
 

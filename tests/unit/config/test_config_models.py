@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config.configuration import Config, load_config
-from treadle.config.model_catalogue import CATALOG, InvalidCursor, list_models, model_facts, models
-from treadle.llm.catalogue import Price
-from treadle.protocol.app.models import ModelListParams
+from treadle.config import CATALOG, Config, InvalidCursor, list_models, load_config, model_facts, models
+from treadle.llm import Price
+from treadle.protocol.app import ModelListParams
 
 NOWHERE = Path("/nonexistent")
 ALL_EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh"]

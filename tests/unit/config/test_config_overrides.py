@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config.overrides import (
+from treadle.config import (
+    ConfigError,
     expand,
     join_key,
     lookup,
@@ -17,10 +18,10 @@ from treadle.config.overrides import (
     nest,
     parse_override,
     parse_overrides,
+    same,
     split_key,
+    value_text,
 )
-from treadle.config.problems import ConfigError
-from treadle.config.toml_text import same, value_text
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | TEXTS
@@ -99,6 +100,13 @@ def test_a_bad_override_names_the_flag(text: str) -> None:
 )
 def test_what_is_too_deep_is_refused(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
+        parse_override(text)
+    assert caught.value.source == "-c"
+
+
+@pytest.mark.parametrize("text", ["a\udcff=1", "model=a\udcff", 'profile="\udcff"', "model=a\0"])
+def test_what_is_no_text_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"has half a character|has a NUL character") as caught:
         parse_override(text)
     assert caught.value.source == "-c"
 

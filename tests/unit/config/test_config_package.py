@@ -39,7 +39,11 @@ def test_every_public_name_is_there() -> None:
 
 def test_the_import_loads_next_to_nothing() -> None:
     loaded = _modules_after("import treadle.config")
-    assert {name for name in loaded if name.startswith("treadle.")} == {"treadle._version", "treadle.config"}
+    assert {name for name in loaded if name.startswith("treadle.")} == {
+        "treadle._version",
+        "treadle.config",
+        "treadle.internal_names",
+    }
     assert "msgspec" not in loaded
 
 

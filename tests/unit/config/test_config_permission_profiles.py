@@ -9,14 +9,9 @@ from typing import Any
 
 import pytest
 
-from treadle.config import ConfigError, load_config
-from treadle.config.permission_profiles import BUILT_IN, ProfileError, profile_permissions, user_profiles
-from treadle.execution.sandbox.profile_sandbox import ProfileSandbox
-from treadle.protocol.app.settings import (
-    ActivePermissionProfile,
-    ReadOnlySandboxPolicy,
-    WorkspaceWriteSandboxPolicy,
-)
+from treadle.config import BUILT_IN, ConfigError, ProfileError, load_config, profile_permissions, user_profiles
+from treadle.execution import ProfileSandbox
+from treadle.protocol.app import ActivePermissionProfile, ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 
 
 def tables(text: str) -> dict[str, Any]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.config import prompts
-from treadle.config.prompts import environment_text, goal_text, instructions_text, permissions_text
-from treadle.protocol.app.base import Unknown
-from treadle.protocol.app.settings import (
+from treadle.config import environment_text, goal_text, instructions_text, permissions_text, prompts
+from treadle.protocol.app import (
     DangerFullAccessSandboxPolicy,
     ExternalSandboxSandboxPolicy,
     Granular,
     GranularAskForApproval,
     ReadOnlySandboxPolicy,
     SandboxPolicy,
+    Unknown,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.tools.patch.grammar import parse
+from treadle.tools import parse
 
 
 def test_the_base_instructions_are_short_and_name_every_tool() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.config.secret_variables import secret_variables
+from treadle.config import secret_variables
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config.configuration import Config, Loaded, load_config
-from treadle.config.file_settings import AutoReview, Settings
-from treadle.config.known_keys import IGNORED, SILENT
-from treadle.config.login import Login
-from treadle.config.problems import ConfigError, ModelUnusable
-from treadle.config.values import read_values
-from treadle.llm.known_providers import KNOWN, known_provider
-from treadle.protocol.app.settings import (
+from treadle.agent import BUILT_IN
+from treadle.config import (
+    IGNORED,
+    SILENT,
+    AutoReview,
+    Config,
+    ConfigError,
+    FileSettings,
+    LoadedConfig,
+    Login,
+    ModelUnusable,
+    files_mark,
+    load_config,
+    read_values,
+    write_values,
+)
+from treadle.llm import KNOWN, known_provider
+from treadle.protocol.app import (
+    ConfigEdit,
     DangerFullAccessSandboxPolicy,
     GranularAskForApproval,
     ReadOnlySandboxPolicy,
@@ -26,12 +40,13 @@ from treadle.protocol.app.settings import (
 )
 
 SECRET = "s3cret-value"
+GRANULAR = "sandbox_approval = true, rules = true, mcp_elicitations = true"
 PROVIDER = '[model_providers.mine]\nbase_url = "http://models.example/v1"\n'
 
 
 def load(
     home: Path, text: str | None = None, overrides: Iterable[str] = (), environ: Mapping[str, str] | None = None
-) -> Loaded:
+) -> LoadedConfig:
     if text is not None:
         (home / "config.toml").write_text(text)
     return load_config(home, overrides=overrides, environ=environ or {})
@@ -408,7 +423,7 @@ command = "y"
     assert [(warning.key, warning.line) for warning in warnings] == [
         ("modle", 2),
         ("sandbox_workspace_write.eta", 10),
-        ("mcp_servers", None),
+        ("model_providers.mine.aws", None),
         ("model_providers.mine.zeta", 7),
     ]
     assert "did you mean `model`" in warnings[0].message
@@ -466,6 +481,15 @@ def test_trusted_folders_are_no_reason_for_a_warning(tmp_path: Path) -> None:
         ("model_provider_s = 1", "did you mean `model_provider`?"),
         ("sandbox_workspace_write.network_acess = true", "did you mean `sandbox_workspace_write.network_access`?"),
         ("zeta = 1", "it is ignored"),
+        ("tools.view_imag.enabled = false", "did you mean `tools.view_image`?"),
+        ("tools.view_image.enabld = false", "did you mean `tools.view_image.enabled`?"),
+        ("tools.shel.enabled = false", "it is ignored"),
+        ("features.shel_tool = false", "did you mean `features.shell_tool`?"),
+        ("permissions.mine.filesystm = {}", "did you mean `permissions.mine.filesystem`?"),
+        (
+            f"approval_policy.granular = {{ {GRANULAR}, skill_aproval = true }}",
+            "did you mean `approval_policy.granular.skill_approval`?",
+        ),
     ],
 )
 def test_an_unknown_key_is_met_with_the_nearest_known_one(tmp_path: Path, line: str, hint: str) -> None:
@@ -474,8 +498,24 @@ def test_an_unknown_key_is_met_with_the_nearest_known_one(tmp_path: Path, line: 
     assert warning.message.endswith(hint)
 
 
+def test_a_misspelt_key_of_a_provider_that_cannot_be_used_is_named_too(tmp_path: Path) -> None:
+    warnings = load(tmp_path, '[model_providers.x]\nbase_ur = "http://h/v1"').warnings
+    assert [warning.key for warning in warnings] == ["model_providers.x.base_ur", "model_providers.x"]
+    assert warnings[0].message.endswith("did you mean `model_providers.x.base_url`?")
+
+
+def test_every_tool_can_be_switched_by_each_of_its_names(tmp_path: Path) -> None:
+    names = {name for tool in BUILT_IN for name in (tool.name, tool.settings_name) if name is not None}
+    lines = "".join(f"{name} = false\n" for name in sorted(names))
+    loaded = load(tmp_path, f"[tools]\nweb_search = false\n{lines}")
+    assert loaded.warnings == ()
+    assert set(loaded.config.tools) == names
+    (warning,) = load(tmp_path, '[tools]\nweb_search = { context_size = "high" }').warnings
+    assert "have no effect here: `tools.web_search`" in str(warning)
+
+
 def test_no_key_is_both_used_and_unused() -> None:
-    lists = (IGNORED, SILENT, frozenset(Settings.__struct_fields__))
+    lists = (IGNORED, SILENT, frozenset(FileSettings.__struct_fields__))
     assert len(frozenset.union(*lists)) == sum(map(len, lists))
 
 
@@ -619,7 +659,7 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
     assert load(tmp_path).config.sandbox_mode == "read-only"
 
 
-@given(st.dictionaries(st.sampled_from(Settings.__struct_fields__), st.recursive(
+@given(st.dictionaries(st.sampled_from(FileSettings.__struct_fields__), st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
@@ -645,6 +685,21 @@ def test_a_file_replaces_the_base_instructions(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file") as caught:
         config.base_instructions()
     assert (caught.value.key, caught.value.line) == ("model_instructions_file", 1)
+
+
+def test_a_link_in_the_place_of_that_file_does_not_lead_into_the_home(tmp_path: Path) -> None:
+    """A command may write where the file is, and the model gets what it says."""
+    home, project = tmp_path / "home", tmp_path / "project"
+    for folder in (home, project):
+        folder.mkdir()
+    (home / "auth.json").write_text("sk-secret")
+    (project / "base.md").write_text("mine")
+    config = load(home, f'model_instructions_file = "{project}/base.md"').config
+    assert config.base_instructions() == "mine"
+    (project / "base.md").unlink()
+    (project / "base.md").symlink_to(home / "auth.json")
+    with pytest.raises(ConfigError, match="may not read"):
+        config.base_instructions()
 
 
 def _shown(config: Config) -> str:
@@ -684,3 +739,66 @@ def test_secrets_are_in_no_error(tmp_path: Path, line: str) -> None:
     (warning,) = load(tmp_path, overrides=["model_provider=offline"]).warnings
     assert SECRET not in repr(warning)
     assert SECRET not in str(refused(tmp_path, f'shell_environment_policy.set.TOKEN = ["{SECRET}"]'))
+
+
+def test_the_mark_of_the_files_changes_faster_than_the_clock_of_a_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fine = os.stat
+
+    def coarse(path: str) -> Any:
+        found = fine(path)
+        names = ("st_mode", "st_dev", "st_ino", "st_size")
+        seconds = {name: getattr(found, name) // 10**9 * 10**9 for name in ("st_mtime_ns", "st_ctime_ns")}
+        return SimpleNamespace(**{name: getattr(found, name) for name in names}, **seconds)
+
+    marks = []
+    with monkeypatch.context() as patched:
+        patched.setattr("treadle.config.configuration.os.stat", coarse)
+        for policy in ("untrusted", "never    ") * 100:
+            (tmp_path / "config.toml").write_text(f'approval_policy = "{policy}"')
+            marks.append(files_mark(tmp_path))
+    assert all(one != other for one, other in pairwise(marks))
+
+
+def test_the_mark_of_the_files_sees_that_they_come_and_go(tmp_path: Path) -> None:
+    marks = [files_mark(tmp_path)]
+    for name in ("config.toml", "auth.json", "keys.json"):
+        (tmp_path / name).write_text("{}")
+        marks.append(files_mark(tmp_path))
+    (tmp_path / "config.toml").unlink()
+    marks.append(files_mark(tmp_path))
+    (tmp_path / "config.toml").mkdir()
+    marks.append(files_mark(tmp_path))
+    assert all(one != other for one, other in pairwise(marks))
+
+
+def test_web_sockets_are_not_used_and_who_asks_for_them_is_told(tmp_path: Path) -> None:
+    table = 'model_provider = "x"\nmodel = "m"\n[model_providers.x]\nbase_url = "http://127.0.0.1:9"\n'
+    assert load(tmp_path, f"{table}supports_websockets = false\n").warnings == ()
+    (warning,) = load(tmp_path, f"{table}supports_websockets = true\n").warnings
+    assert "no effect here: `model_providers.x.supports_websockets`" in warning.message
+
+
+# --- the offline model -----------------------------------------------------------------------------------------------
+
+
+def test_the_offline_model_is_forbidden_unless_there_is_another(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnusable, match="offline: it is false, and only the offline model could answer") as caught:
+        load(tmp_path, "\noffline = false\n")
+    assert (caught.value.line, caught.value.key) == (2, "offline")
+    assert load(tmp_path, "offline = false\n", environ={"OPENAI_API_KEY": "k"}).config.model_provider == "openai"
+    with pytest.raises(ModelUnusable):
+        load(tmp_path, "offline = false\n", overrides=["model_provider=offline"], environ={"OPENAI_API_KEY": "k"})
+
+
+def test_the_offline_model_is_used_where_it_is_asked_for(tmp_path: Path) -> None:
+    config = load(tmp_path, 'offline = true\nmodel = "gpt-5.5"\n', environ={"OPENAI_API_KEY": "k"}).config
+    assert (config.model, config.model_provider, config.chosen.because) == ("offline", "offline", "`offline` is true")
+    assert config.model_choice("gpt-5.5", None).provider == "openai"
+
+
+def test_the_offline_model_may_be_forbidden_before_there_is_a_key(tmp_path: Path) -> None:
+    edit = ConfigEdit(key_path="offline", merge_strategy="replace", value=False)
+    write_values(tmp_path, [edit])
+    assert (tmp_path / "config.toml").read_text() == "offline = false\n"

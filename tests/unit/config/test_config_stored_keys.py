@@ -10,13 +10,8 @@ from threading import Thread
 
 import pytest
 
-from treadle.config.login import Login
-from treadle.config.model_choice import FoundKey, find_key
-from treadle.config.problems import ConfigError
-from treadle.config.stored_keys import Credential, StoredKeys, find_credential, key_source
-from treadle.llm import ModelError
-from treadle.llm.known_providers import known_provider
-from treadle.llm.provider import ProviderConfig, endpoint
+from treadle.config import ConfigError, Credential, FoundKey, Login, StoredKeys, find_credential, find_key, key_source
+from treadle.llm import ModelError, ProviderConfig, endpoint, known_provider
 
 KEY = "sk-ant-s3cret"
 OTHER = "sk-or-s3cret"

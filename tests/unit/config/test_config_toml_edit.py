@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config.overrides import lookup
-from treadle.config.toml_edit import remove_value, set_value
-from treadle.config.toml_scan import TomlError, locate, parse, scan
-from treadle.config.toml_text import same, section_lines, string_text, value_text
+from treadle.config import (
+    TomlError,
+    locate,
+    lookup,
+    parse,
+    remove_empty,
+    remove_value,
+    same,
+    scan,
+    section_lines,
+    set_value,
+    string_text,
+    value_text,
+)
 
 KEYS = st.sampled_from(["a", "b", "c", "d.e", "f g", ""])
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
@@ -257,3 +267,20 @@ def test_every_key_of_a_text_is_found(text: str) -> None:
 @given(st.dictionaries(KEYS, INLINE, max_size=3))
 def test_a_section_says_its_table(table: dict[str, Any]) -> None:
     assert same(parse("\n".join(section_lines(("t",), table)))["t"], table)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "left"),
+    [
+        ("[a]\nb = 1\n", ("a", "b"), ""),
+        ("x = 1\n\n[a.b.c]\nd = 1\n", ("a", "b", "c", "d"), "x = 1\n\n"),
+        ("[a]\nx = 1\n[a.b]\nc = 1\n", ("a", "b", "c"), "[a]\nx = 1\n"),
+        ("a = { b = 1 }\n", ("a", "b"), ""),
+        ("a.b.c = 1\n", ("a", "b", "c"), ""),
+        ("[a]\n# why\nb = 1\n", ("a", "b"), "# why\n"),
+        ("[a]\nb = 1\nc = 1\n", ("a", "b"), "[a]\nc = 1\n"),
+        ("[kept.b]\nc = 1\n", ("kept", "b", "c"), "[kept.b]\n"),
+    ],
+)
+def test_tables_that_get_empty_go_too(text: str, path: tuple[str, ...], left: str) -> None:
+    assert remove_empty(remove_value(text, path), path, keep=("kept", "b")) == left

@@ -12,30 +12,32 @@ from typing import Any, Final
 import pytest
 from scripts import make_configuration
 
-from treadle.config import ConfigError
-from treadle.config.configuration import check_document
-from treadle.config.layers import VARIABLES as OF_SETTINGS
-from treadle.config.values import ELSEWHERE
+from treadle.config import ELSEWHERE, ConfigError, check_document
+from treadle.config import VARIABLES as OF_SETTINGS
 from treadle.home import VARIABLES as OF_HOME
-from treadle.llm.known_providers import key_variables
-from treadle.llm.provider import ProviderConfigError, read_provider
+from treadle.llm import ProviderConfigError, key_variables, read_provider
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
 PAGE: Final = (REPOSITORY / "docs" / "configuration.md").read_text()
 SOURCES: Final = {path: path.read_text() for path in sorted((REPOSITORY / "src" / "treadle").rglob("*.py"))}
 # What every program of this kind looks at, and what the login of another program is found by.
-OF_THE_SYSTEM: Final = frozenset({"HOME", "PATH", "SHELL", "TERM"})
-OF_ENGINES: Final = ("runners/logins.py", "testing/engines/")
+OF_THE_SYSTEM: Final = frozenset({"DISPLAY", "HOME", "PATH", "SHELL", "SUDO_UID", "TERM", "WAYLAND_DISPLAY"})
+OF_ENGINES: Final = (
+    *("runners/codex.py", "runners/claude.py", "runners/opencode.py", "runners/pi.py"),
+    "testing/engine_home.py",
+)
 
 
 def _told() -> Iterator[tuple[str, ...]]:
     """The path of each documented key; NAME is a name of ours."""
     for row in make_configuration.setting_rows():
-        yield tuple("mine" if part == "NAME" else part for part in row.key.split("."))
+        yield tuple("view_image" if part == "NAME" else part for part in row.key.split("."))
     for row in make_configuration.provider_rows():
         yield ("model_providers", "mine", row.key)
     for row in make_configuration.model_rows():
         yield ("models", "mine", row.key)
+    for row in make_configuration.mcp_server_rows():
+        yield ("mcp_servers", "mine", *row.key.split("."))
 
 
 @pytest.mark.parametrize("path", list(_told()), ids=".".join)

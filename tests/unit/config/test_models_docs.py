@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from treadle.config import load_config
-from treadle.llm.known_providers import KNOWN, OFFLINE
+from treadle.llm import KNOWN, OFFLINE
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "models.md").read_text()
 RECIPES = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

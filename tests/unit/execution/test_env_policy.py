@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.execution.env_policy import child_environment
+from treadle.execution import child_environment
 from treadle.protocol.exec import EnvPolicy
 
 SERVER = {

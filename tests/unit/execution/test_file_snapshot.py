@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution import file_snapshot
-from treadle.execution.file_snapshot import FileSnapshot, LocalDisks, is_local
+from treadle.execution import FileSnapshot, LocalDisks, bounded_reads, is_local
 
 MOUNTS = {"/": "ext4", "/home": "xfs", "/home/ann/far": "nfs4", "/proc": "proc", "/srv": "autofs", "/srv/disk": "ext4"}
 
@@ -80,7 +79,7 @@ def test_without_a_table_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_it_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_snapshot, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(bounded_reads, "MAX_FOLDERS", 3)
     disks = LocalDisks(_table(tmp_path, ("/", "ext4")))
     for number in range(10):
         disks.survey(f"{tmp_path}/{number}")
@@ -103,7 +102,7 @@ def test_several_threads_may_ask_at_once(tmp_path: Path) -> None:
 
 _IN_A_NAMESPACE = """
 import subprocess, sys
-from treadle.execution.file_snapshot import LocalDisks
+from treadle.execution.bounded_reads import LocalDisks
 disks, folder = LocalDisks(), sys.argv[1]
 print(disks.survey(folder), disks.hold(folder), disks.hold(folder))
 subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
@@ -136,7 +135,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """On a local disk, whatever this machine has its temporary files on."""
     folder = tmp_path.resolve() / "work"
     folder.mkdir()
-    monkeypatch.setattr(file_snapshot, "disks", LocalDisks(_table(tmp_path, ("/", "ext4"))))
+    monkeypatch.setattr(bounded_reads, "disks", LocalDisks(_table(tmp_path, ("/", "ext4"))))
     return folder
 
 
@@ -148,7 +147,7 @@ def _write(path: Path, text: str) -> None:
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_snapshot, "SETTLED_NS", 0)
+    monkeypatch.setattr(bounded_reads, "SETTLED_NS", 0)
 
 
 def _snapshot(folder: Path) -> FileSnapshot:
@@ -215,7 +214,7 @@ def test_a_link_is_not_trusted(folder: Path) -> None:
 def test_a_folder_elsewhere_is_not_trusted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(folder / "there", "content")
     assert _snapshot(folder).is_current()
-    monkeypatch.setattr(file_snapshot, "disks", LocalDisks(_table(tmp_path, ("/", "nfs4"))))
+    monkeypatch.setattr(bounded_reads, "disks", LocalDisks(_table(tmp_path, ("/", "nfs4"))))
     assert not _snapshot(folder).is_current()
 
 
@@ -223,5 +222,5 @@ def test_a_folder_elsewhere_is_not_trusted(folder: Path, tmp_path: Path, monkeyp
 def test_a_change_of_mounts_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(folder / "there", "content")
     snapshot = _snapshot(folder)
-    monkeypatch.setattr(file_snapshot, "disks", LocalDisks())  # as after a change: nothing is known
+    monkeypatch.setattr(bounded_reads, "disks", LocalDisks())  # as after a change: nothing is known
     assert not snapshot.is_current()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution.file_search import search_walk as walk
-from treadle.execution.file_search.search_walk import find
+from treadle.execution import file_search as walk
+from treadle.execution import find
 
 
 def paths(root: Path, query: str = "f") -> list[str]:
@@ -32,6 +32,14 @@ def test_a_pipe_for_rules_says_nothing(tmp_path: Path) -> None:
     touch(tmp_path / "f")
     os.mkfifo(tmp_path / ".gitignore")
     assert paths(tmp_path) == ["f"]
+
+
+def test_a_link_to_rules_says_nothing(tmp_path: Path) -> None:
+    """As in git."""
+    touch(tmp_path / "project" / "f")
+    (tmp_path / "secret").write_text("f\n")
+    (tmp_path / "project" / ".gitignore").symlink_to(tmp_path / "secret")
+    assert paths(tmp_path / "project") == ["f"]
 
 
 def test_a_range_that_runs_backwards_does_no_harm(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files import directories, tree_changes
-from treadle.execution.files.files_interface import WalkLimits
-from treadle.execution.files.local_files import FileAccess
+from treadle.execution import FileAccess, WalkLimits
+from treadle.execution.files import directories
 
 
 @pytest.fixture
@@ -311,7 +310,7 @@ def test_remove_takes_the_link_and_leaves_the_target(files: FileAccess, root: Pa
 def test_remove_of_a_large_directory_goes_on_after_a_batch(
     files: FileAccess, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_changes, "_BATCH", 3)
+    monkeypatch.setattr(directories, "_BATCH", 3)
     for number in range(10):
         (root / "d" / f"f{number}").touch()
     files.remove(f"{root}/d")
@@ -334,7 +333,7 @@ def test_remove_refusals(files: FileAccess, root: Path) -> None:
 def test_remove_gives_up_on_a_tree_that_is_too_deep(
     files: FileAccess, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_changes, "MAX_REMOVE_DEPTH", 3)
+    monkeypatch.setattr(directories, "MAX_REMOVE_DEPTH", 3)
     (root / "d" / "sub" / "3" / "4").mkdir(parents=True)
     assert code_of(lambda: files.remove(f"{root}/d")) == INVALID_REQUEST
     files.remove(f"{root}/d/sub")
@@ -432,3 +431,16 @@ def test_nothing_leaves_descriptors_open(files: FileAccess, root: Path) -> None:
         code_of(lambda name=name: files.read(f"{root}/{name}"))  # type: ignore[misc]
     code_of(lambda: files.write(f"{root}/d", b""))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_of_the_system_is_not_removed(files: FileAccess, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a folder of our own in the table: no test tries the real ones."""
+    assert {"/etc", "/home", "/root", "/tmp", "/usr", "/var"} <= directories.SYSTEM_FOLDERS
+    monkeypatch.setattr(directories, "SYSTEM_FOLDERS", {str(root)})
+    assert code_of(lambda: files.remove(str(root))) == INVALID_REQUEST
+    for name in ("d/..", "d/.", f"../{root.name}", "d/sub/../../.hid/../../zoo"):
+        assert code_of(lambda name=name: files.remove(f"{root}/{name}")) == INVALID_REQUEST  # type: ignore[misc]
+    assert (root / "a.txt").exists()
+    assert (root / "d" / "b.txt").exists()
+    files.remove(str(root / "d"))
+    assert not (root / "d").exists()

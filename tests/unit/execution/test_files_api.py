@@ -12,12 +12,17 @@ import pytest
 from msgspec import Struct
 
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, ExecError
+from treadle.execution import (
+    DirEntry,
+    FileMethods,
+    Files,
+    LocalFiles,
+    RemoteFiles,
+    WalkEntry,
+    WalkOutcome,
+    uri_from_path,
+)
 from treadle.execution.files import remote_files
-from treadle.execution.files.files_interface import DirEntry, Files, WalkEntry, WalkOutcome
-from treadle.execution.files.fs_handlers import FileMethods
-from treadle.execution.files.local_files import LocalFiles
-from treadle.execution.files.remote_files import RemoteFiles
-from treadle.execution.uris import uri_from_path
 from treadle.protocol.exec import METHODS, Sandbox
 
 pytestmark = pytest.mark.anyio
@@ -286,7 +291,7 @@ async def test_both_are_confined_alike(kind: str, wired: Wired, base: Path) -> N
     entry = {"path": {"type": "path", "path": uri_from_path(base / "d")}, "access": "read"}
     raw = {"type": "managed", "network": "restricted", "file_system": {"type": "restricted", "entries": [entry]}}
     wire = msgspec.convert({"permissions": raw}, Sandbox)
-    from treadle.execution.sandbox.policy import policy_from_wire
+    from treadle.execution import policy_from_wire
 
     files = LocalFiles(policy_from_wire(wire)) if kind == "local" else RemoteFiles(wired.call, sandbox=wire)
     assert await files.read(base / "dlink" / "b.txt") == b"b"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files.fs_handlers import FileMethods, decode_base64
-from treadle.execution.uris import uri_from_path
+from treadle.execution import FileMethods, decode_base64, uri_from_path
 from treadle.protocol.exec import METHODS, MissingChangedNotice
 
 pytestmark = pytest.mark.anyio

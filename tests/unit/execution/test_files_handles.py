@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files.files_interface import MAX_BLOCK, OpenMode
-from treadle.execution.files.local_files import MAX_HANDLES, FileAccess, FileHandles
+from treadle.execution import MAX_BLOCK, MAX_HANDLES, FileAccess, FileHandles, OpenMode
 
 DEADLINE = 60
 

@@ -11,8 +11,7 @@ import pytest
 from msgspec import structs
 
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.pinned_files import PinnedFiles
-from treadle.execution.sandbox.policy import Policy, Rule
+from treadle.execution import PathRule, PinnedFiles, Policy
 from treadle.tools.patch import PatchError, apply, parse, plan
 from unit.execution.exchange import exchange, exchanging
 
@@ -35,7 +34,7 @@ class Ground:
         self.file.write_bytes(b"old\n")
         self.victim = self.outside / "f"
         self.victim.write_bytes(VICTIM)
-        self.policy = Policy((Rule("/", "read"), Rule(str(self.workspace), "write")), network=False)
+        self.policy = Policy((PathRule("/", "read"), PathRule(str(self.workspace), "write")), network=False)
 
     async def files(self, *names: Path, confined: bool = True) -> PinnedFiles:
         return await PinnedFiles.resolve(map(str, names), self.policy if confined else None)
@@ -183,7 +182,7 @@ async def test_the_policy_holds_until_it_is_lifted(ground: Ground) -> None:
 
 
 async def test_what_may_not_be_read_is_not(ground: Ground) -> None:
-    secret = Policy((*ground.policy.rules[:1], Rule(str(ground.outside), "none")), network=False)
+    secret = Policy((*ground.policy.rules[:1], PathRule(str(ground.outside), "none")), network=False)
     (ground.workspace / "link").symlink_to(ground.victim)
     for name in (ground.victim, ground.workspace / "link"):
         files = await PinnedFiles.resolve([str(name)], secret)

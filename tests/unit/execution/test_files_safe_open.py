@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from treadle.execution import open_by_component, open_no_symlinks, path_at
 from treadle.execution.files import safe_open
-from treadle.execution.files.safe_open import open_by_component, open_no_symlinks, path_at
 
 Open = Callable[[str, int, int], int]
 

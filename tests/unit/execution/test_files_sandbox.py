@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, ExecError
+from treadle.execution import Access, FileAccess, FilePermissions, PathAt, PathRule, Policy, WalkLimits
 from treadle.execution.files import safe_open
-from treadle.execution.files.files_interface import WalkLimits
-from treadle.execution.files.local_files import FileAccess
-from treadle.execution.files.safe_open import FilePermissions, PathAt
-from treadle.execution.sandbox.policy import Access, Policy, Rule
 
 DENIED_READ = INVALID_REQUEST
 DENIED_WRITE = INTERNAL_ERROR
@@ -45,7 +42,7 @@ def policy(base: Path, more: dict[str, Access] | None = None) -> Policy:
     access: dict[str, Access] = {"work": "write", "work/.git": "read", "work/secret": "none", "lib": "read"}
     access.update(more or {})
     rules = sorted((str(base / name), right) for name, right in access.items())
-    return Policy(tuple(Rule(path, right) for path, right in rules), network=False)
+    return Policy(tuple(PathRule(path, right) for path, right in rules), network=False)
 
 
 @pytest.fixture
@@ -191,7 +188,7 @@ def test_a_protected_directory_that_appears_during_a_removal_is_kept(
 
 
 def test_the_writable_root_itself_cannot_be_removed(base: Path) -> None:
-    files = FileAccess(Policy((Rule(f"{base}/work/src", "write"),), network=False))
+    files = FileAccess(Policy((PathRule(f"{base}/work/src", "write"),), network=False))
     assert refusal(lambda: files.remove(f"{base}/work/src")).code == DENIED_WRITE
     assert (base / "work" / "src").is_dir()
 

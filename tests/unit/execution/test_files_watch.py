@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from treadle.execution import OVERFLOW, Change, Inotify, MissingWatches, lookups, os_error
 from treadle.execution.files import file_watching
-from treadle.execution.files.file_errors import os_error
-from treadle.execution.files.file_watching import OVERFLOW, Change, Inotify, MissingWatches, lookups
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.execution.file_search.fuzzy import match, split_query
+from treadle.execution import match, split_query
 
 
 @pytest.mark.parametrize(

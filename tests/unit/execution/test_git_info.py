@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution.git_info import origin_url, read_git_info
+from treadle.execution import ProjectFiles, origin_url, read_git_info
+from treadle.protocol.app import GitInfo
 
 WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 
@@ -17,6 +18,10 @@ def git(folder: Path, *words: str) -> str:
     environment = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     done = subprocess.run(["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def git_info(cwd: str) -> GitInfo | None:
+    return read_git_info(ProjectFiles(cwd, None))
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ def test_commit_branch_and_origin(repository: Path) -> None:
     git(repository, "remote", "add", "origin", "https://user:secret@example.com/a.git")
     below = repository / "a" / "b"
     below.mkdir(parents=True)
-    info = read_git_info(str(below))
+    info = git_info(str(below))
     assert info is not None
     assert (info.sha, info.branch) == (git(repository, "rev-parse", "HEAD"), "trunk")
     assert info.origin_url == "https://example.com/a.git"  # not the password
@@ -40,14 +45,14 @@ def test_commit_branch_and_origin(repository: Path) -> None:
 
 def test_packed_references(repository: Path) -> None:
     git(repository, "pack-refs", "--all")
-    info = read_git_info(str(repository))
+    info = git_info(str(repository))
     assert info is not None
     assert info.sha == git(repository, "rev-parse", "HEAD")
 
 
 def test_a_detached_head_has_no_branch(repository: Path) -> None:
     git(repository, "checkout", "-q", "--detach")
-    info = read_git_info(str(repository))
+    info = git_info(str(repository))
     assert info is not None
     assert (info.sha, info.branch) == (git(repository, "rev-parse", "HEAD"), None)
 
@@ -55,26 +60,26 @@ def test_a_detached_head_has_no_branch(repository: Path) -> None:
 def test_a_worktree(repository: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     git(repository, "worktree", "add", "-q", "-b", "side", str(other))
-    info = read_git_info(str(other))
+    info = git_info(str(other))
     assert info is not None
     assert (info.sha, info.branch) == (git(other, "rev-parse", "HEAD"), "side")
 
 
 def test_a_repository_without_commits(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "trunk")
-    info = read_git_info(str(tmp_path))
+    info = git_info(str(tmp_path))
     assert info is not None
     assert (info.sha, info.branch) == (None, "trunk")
 
 
 def test_no_repository(tmp_path: Path) -> None:
-    assert read_git_info(str(tmp_path / "nowhere")) is None
+    assert git_info(str(tmp_path / "nowhere")) is None
 
 
 def test_a_reference_cannot_lead_out(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("0" * 40)
     (repository / ".git" / "HEAD").write_text("ref: refs/../../../outside\n")
-    info = read_git_info(str(repository))
+    info = git_info(str(repository))
     assert info is not None
     assert info.sha is None
 
@@ -105,7 +110,7 @@ def test_a_hostile_configuration_is_read_in_no_time(repository: Path, filling: s
     """An expression that begins anew at every line took five seconds for 64 KiB of newlines, and four times that for
     twice as many."""
     (repository / ".git" / "config").write_text('[remote "origin"]\n' + filling * (250_000 // len(filling)))
-    info = read_git_info(str(repository))
+    info = git_info(str(repository))
     assert info is not None
     assert info.branch == "trunk"
 
@@ -113,6 +118,32 @@ def test_a_hostile_configuration_is_read_in_no_time(repository: Path, filling: s
 def test_only_regular_files_are_read(repository: Path) -> None:
     (repository / ".git" / "config").unlink()
     os.mkfifo(repository / ".git" / "config")
-    info = read_git_info(str(repository))
+    info = git_info(str(repository))
     assert info is not None
     assert info.origin_url is None
+
+
+@pytest.mark.parametrize("name", ["{outside}", "refs/../../{outside}", "refs/heads/../../../{name}", "--upload-pack=x"])
+def test_a_reference_never_names_a_file_outside(repository: Path, tmp_path: Path, name: str) -> None:
+    outside = repository.parent / "key"
+    outside.write_text("a" * 40)
+    head = "ref: " + name.format(outside=outside, name=outside.name)
+    (repository / ".git" / "HEAD").write_text(head + "\n")
+    info = git_info(str(repository))
+    assert info is not None
+    assert (info.sha, info.branch) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a b", "a\x1b[2Jb", "a..b", "a:b", ""])
+def test_what_is_no_branch_is_none(repository: Path, name: str) -> None:
+    (repository / ".git" / "HEAD").write_text(f"ref: refs/heads/{name}\n")
+    info = git_info(str(repository))
+    assert info is not None
+    assert info.branch is None
+
+
+def test_a_branch_may_have_any_letters(repository: Path) -> None:
+    (repository / ".git" / "HEAD").write_text("ref: refs/heads/fix/größe-日本-x\n")
+    info = git_info(str(repository))
+    assert info is not None
+    assert info.branch == "fix/größe-日本-x"

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import cast
 
 import pytest
 from msgspec import Struct
 
 from treadle.errors import ChannelClosed, ExecError
-from treadle.execution.http import HttpRequests
+from treadle.execution import HttpRequests
 from treadle.protocol.exec import HttpBodyDeltaNotice, HttpHeader, HttpRequestParams, HttpResult
 
 pytestmark = pytest.mark.anyio
 DEADLINE = 60.0
+PEM = Path(__file__).parents[1] / "http" / "loopback.pem"
 
 
 class Site(ThreadingHTTPServer):
@@ -32,10 +35,11 @@ class Site(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answer)
         self.gate = threading.Event()
         self.elsewhere = ""
+        self.scheme = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients that hang up are part of these tests."""
@@ -230,11 +234,40 @@ async def test_secrets_stay_with_the_origin_they_were_meant_for(
 ) -> None:
     site.elsewhere = other_site.url
     monkeypatch.setenv("TOK", "tokval")
-    secret = HttpHeader(name="X-Key", value="", value_env_var="TOK")
+    secret = HttpHeader(name="X-Plain", value="", value_env_var="TOK")  # neither name nor value look secret
     result = await fetch(get(site.url + "/away", "r", secret, HttpHeader(name="X-Q", value="1")))
     seen = dict(headers_seen(result))
-    assert "x-key" not in seen
+    assert "x-plain" not in seen
     assert (seen["x-q"], seen["host"]) == ("1", other_site.url.removeprefix("http://"))
+
+
+SECRETS = (
+    HttpHeader(name="Authorization", value="Basic dTpw"),
+    HttpHeader(name="Cookie", value="id=1"),
+    HttpHeader(name="X-Api-Key", value="given as it is"),
+    HttpHeader(name="Private-Token", value="given as it is"),
+    HttpHeader(name="X-Opaque", value="sk-0123456789abcdef"),
+)
+
+
+@pytest.mark.parametrize("where", ["another port", "another host", "without TLS"])
+async def test_headers_that_look_secret_go_to_no_other_host(
+    site: Site, other_site: Site, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    site.elsewhere = other_site.url
+    if where == "another host":
+        site.elsewhere = other_site.url.replace("127.0.0.1", "localhost")
+    elif where == "without TLS":
+        monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(PEM)
+        site.socket = context.wrap_socket(site.socket, server_side=True)
+        site.scheme = "https"
+    plain = HttpHeader(name="X-Q", value="1")
+    there = dict(headers_seen(await fetch(get(site.url + "/echo", "r", plain, *SECRETS))))
+    assert {header.name.lower() for header in SECRETS} < there.keys()
+    seen = dict(headers_seen(await fetch(get(site.url + "/away", "r", plain, *SECRETS))))
+    assert seen == {"accept": "*/*", "x-q": "1", "host": site.elsewhere.removeprefix("http://")}
 
 
 @pytest.mark.parametrize("path", ["/loop", "/gopher"])
@@ -411,5 +444,5 @@ async def test_close_ends_streams_silently_and_refuses_new_requests(site: Site) 
 
 
 def test_the_http_client_is_not_loaded_by_the_import() -> None:
-    code = "import sys, treadle.execution.http; sys.exit('httpx2' in sys.modules)"
+    code = "import sys, treadle.execution.server.http_requests; sys.exit('httpx2' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution.file_search.ignore import MAX_PATTERN, IgnoreRules
+from treadle.execution import MAX_PATTERN, IgnoreRules
 
 
 @pytest.mark.parametrize(

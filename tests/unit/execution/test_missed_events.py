@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
-from treadle.execution.process_values import Closed, Exited, LogEvent, Output, OutputStream
-from treadle.execution.remote.process import missed_events
+from treadle.execution import Closed, Exited, LogEvent, Output, OutputStream, missed_events
 from treadle.protocol.exec import ReadResult, WireChunk
 
 Kind = Literal["output", "exited"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.execution.remote.reorder_buffer import MAX_HELD_BYTES, MAX_HELD_EVENTS, ReorderBuffer, TooFarAhead
+from treadle.execution import MAX_HELD_BYTES, MAX_HELD_EVENTS, ReorderBuffer, TooFarAhead
 
 
 @given(st.permutations(range(1, 13)), st.lists(st.integers(1, 12), max_size=12), st.randoms(use_true_random=False))

@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import SandboxRefused
-from treadle.execution.sandbox.hidden_home import HiddenHome
-from treadle.execution.sandbox.policy import Access, Policy, contains, policy_from_wire
-from treadle.execution.sandbox.profile_rules import matching_paths, split_pattern
-from treadle.execution.sandbox.profile_sandbox import ProfileAccess, ProfileRule, ProfileSandbox
-from treadle.execution.sandbox.sandbox_modes import sandbox_for
+from treadle.execution import (
+    Access,
+    HiddenHome,
+    Policy,
+    ProfileAccess,
+    ProfileRule,
+    ProfileSandbox,
+    contains,
+    matching_paths,
+    policy_from_wire,
+    sandbox_for,
+    split_pattern,
+)
 
 RANK: dict[Access, int] = {"none": 0, "read": 1, "write": 2}
 
@@ -103,7 +111,7 @@ def test_the_home_is_hidden_whatever_the_profile_says(tmp_path: Path, cwd: Path)
             meaning(profile((":root", "read"), (str(home / "auth.json"), access)), cwd, home)
 
 
-@pytest.mark.parametrize("name", ["auth.json", "keys.json", "config.toml", "skills"])
+@pytest.mark.parametrize("name", ["auth.json", "keys.json", "mcp_tokens", "config.toml", "skills"])
 def test_what_carries_authority_is_never_a_root(tmp_path: Path, name: str) -> None:
     home = HiddenHome(str(tmp_path / "home"))
     assert home.reserves(str(tmp_path / "home" / name))

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.execution.data import Data
-from treadle.execution.process import Process
-from treadle.execution.process_values import (
+from treadle.execution import (
     Closed,
+    Data,
     Evicted,
     Exited,
     Failed,
     Output,
     OutputChunk,
     OutputStream,
+    Process,
     ReadResponse,
     WriteResult,
     WriteStatus,

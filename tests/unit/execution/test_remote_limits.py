@@ -10,10 +10,7 @@ import pytest
 
 from channel_pair import Recorder
 from treadle.errors import ExecTimeout
-from treadle.execution import ExecParams
-from treadle.execution.environment import Environment
-from treadle.execution.files.remote_files import RemoteFiles
-from treadle.execution.remote import RemoteBackend
+from treadle.execution import Environment, ExecParams, RemoteBackend, RemoteFiles
 from treadle.protocol.exec import EnvironmentInfo, NoParams, Shell
 from treadle.transport import Channel, memory_pair
 
@@ -80,7 +77,7 @@ async def test_what_is_not_answered_is_said(call: Call, method: str) -> None:
 async def test_writing_to_a_process_has_no_limit() -> None:
     backend, env, _ = await _opened(0.02)
     params = ExecParams(process_id="p", argv=["cat"], cwd="/", pipe_stdin=True)
-    from treadle.execution.remote.process import RemoteProcess
+    from treadle.execution import RemoteProcess
 
     writing = asyncio.create_task(RemoteProcess(backend, params).write(b"x"))
     with pytest.raises(ExecTimeout):

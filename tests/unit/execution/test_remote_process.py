@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from msgspec import Struct
 
-from treadle.execution.process_values import Closed, ExecParams, Exited, LogEvent, Output, OutputStream
-from treadle.execution.remote.process import ACK_EVERY, RemoteProcess
-from treadle.execution.remote.reorder_buffer import MAX_HELD_EVENTS
+from treadle.execution import (
+    ACK_EVERY,
+    MAX_HELD_EVENTS,
+    Closed,
+    ExecParams,
+    Exited,
+    LogEvent,
+    Output,
+    OutputStream,
+    RemoteProcess,
+)
 from treadle.protocol.exec import AckParams
 
 if TYPE_CHECKING:
-    from treadle.execution.remote.backend import RemoteBackend
+    from treadle.execution import RemoteBackend
 
 pytestmark = pytest.mark.anyio
 

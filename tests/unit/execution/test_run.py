@@ -8,9 +8,17 @@ from typing import cast
 import pytest
 
 from treadle.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ExecError, ExecTimeout
-from treadle.execution import Environment, ExecParams, OutputStream, Process, ProcessInfo, WriteResult, WriteStatus
-from treadle.execution.data import Data
-from treadle.execution.files.files_interface import Files
+from treadle.execution import (
+    Data,
+    Environment,
+    ExecParams,
+    Files,
+    OutputStream,
+    Process,
+    ProcessInfo,
+    WriteResult,
+    WriteStatus,
+)
 from treadle.protocol.exec import EnvironmentInfo, Shell, SignalName
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from treadle.errors import ExecError
-from treadle.execution.sandbox.seccomp import CALLS, MACHINES, filter_program
+from treadle.execution import CALLS, MACHINES, filter_program
 
 ALLOWED, DENIED, KILLED = 0x7FFF0000, 0x00050001, 0x80000000
 UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK = 1, 2, 10, 16, 17, 38, 40
@@ -115,6 +115,33 @@ def test_nothing_is_pushed_into_a_terminal(machine: str) -> None:
     for request in (0x5412, 0x541C, 0x5412 + 2**32):
         assert denies(machine, "ioctl", 0, request, network=True)
     assert not denies(machine, "ioctl", 0, 0x5413)
+
+
+CHANGES = ("chmod", "fchmod", "fchmodat", "fchmodat2", "file_setattr", "utime", "utimes", "futimesat", "utimensat")
+
+
+def test_modes_and_times_are_changed_only_where_something_can_be_written(machine: str) -> None:
+    audit, column = MACHINES[machine]
+    for changes in (False, True):
+        program = filter_program(network=True, truncate=True, namespaces=False, changes=changes, machine=machine)
+        for number in (CALLS[call][column] for call in CHANGES):
+            assert number < 0 or answer(program, audit, number) == (ALLOWED if changes else DENIED)
+
+
+@pytest.mark.parametrize(("user", "owners"), [(0, 0x00050000), (1000, DENIED)])
+def test_owners_and_attributes_stay_where_no_mount_decides(
+    machine: str, monkeypatch: pytest.MonkeyPatch, user: int, owners: int
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    audit, column = MACHINES[machine]
+    for namespaces in (False, True):
+        program = filter_program(network=True, truncate=True, namespaces=namespaces, machine=machine)
+        for call, row in CALLS.items():
+            if row[column] >= 0 and ("xattr" in call or "chown" in call):
+                wanted = owners if "chown" in call else 0x00050000 | errno.EOPNOTSUPP
+                assert answer(program, audit, row[column]) == (ALLOWED if namespaces else wanted)
+        for request in (0x40086602, 0x401C5820):
+            assert denies(machine, "ioctl", 3, request, namespaces=namespaces) == (not namespaces)
 
 
 def test_no_file_becomes_setuid(machine: str) -> None:

@@ -7,10 +7,8 @@ import pytest
 from treadle.errors import ExecError
 from treadle.execution import Environment, EnvPolicy, ExecParams
 from treadle.protocol.exec import StartParams
-from treadle.tools.command.command_session import CommandSpec
-from treadle.transport import Address, AddressError
-from treadle.transport.address import shown_url
-from treadle.transport.websocket_handshake import AccessControl, Head, Upgrade
+from treadle.tools import CommandSpec
+from treadle.transport import AccessControl, Address, AddressError, Head, Upgrade, shown_url
 
 SECRET = "s3cr3t-of-the-house"
 POLICY = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={"KEY": SECRET}, include_only=())

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from treadle.errors import INTERNAL_ERROR, ExecError
-from treadle.execution.process_values import WriteStatus
-from treadle.execution.stdin import MAX_QUEUED, MAX_WRITE_IDS, Stdin
+from treadle.execution import MAX_QUEUED, MAX_WRITE_IDS, Stdin, WriteStatus
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from treadle.execution.local.process import READ_SIZE, LocalProcess, _with_more
-from treadle.execution.process_values import ExecParams, Output, OutputStream
+from treadle.execution import READ_SIZE, ExecParams, LocalProcess, Output, OutputStream
+from treadle.execution.local_process import _with_more
 
 # More than one read of a terminal gives, less than it holds.
 WRITTEN = bytes(range(256)) * 40

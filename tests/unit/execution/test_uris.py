@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, ExecError
-from treadle.execution.uris import native_path, path_from_uri, uri_from_path
+from treadle.execution import native_path, path_from_uri, uri_from_path
 
 NAMES = (
     st.binary(min_size=1, max_size=12)

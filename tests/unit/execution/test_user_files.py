@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution import bounded_reads
-from treadle.execution.bounded_reads import read_in_thread
-from treadle.execution.user_files import read_regular
+from treadle.execution import bounded_reads, read_in_thread, read_regular
 
 pytestmark = pytest.mark.anyio
 
 
-def content(path: Path, limit: int = 100, below: Path | None = None) -> bytes | None:
-    found = read_regular(str(path), limit, below=None if below is None else str(below))
+def content(path: Path, limit: int = 100) -> bytes | None:
+    found = read_regular(str(path), limit)
     return None if found is None else found[0]
 
 
@@ -30,20 +28,6 @@ def test_only_regular_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", tmp_path / "none", tmp_path / "n\0n", Path("/dev/zero")):
         assert content(path) is None
-
-
-def test_a_link_must_stay_below(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "in", tmp_path / "in-side"
-    for folder in (inside, outside):
-        folder.mkdir()
-        (folder / "file").write_bytes(folder.name.encode())
-    (inside / "near").symlink_to("file")
-    (inside / "far").symlink_to(outside / "file")
-    (inside / "folder").symlink_to(outside)
-    assert content(inside / "near", below=inside) == b"in"
-    assert content(inside / "far", below=inside) is None
-    assert content(inside / "folder" / "file", below=inside) is None
-    assert content(inside / "far") == b"in-side"
 
 
 async def test_a_look_answers_or_fails_as_its_function_does() -> None:

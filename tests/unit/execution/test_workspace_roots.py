@@ -5,20 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.execution.sandbox.pinned_roots import pinned_paths
-from treadle.execution.sandbox.profile_sandbox import (
-    Confinement,
-    ProfileRule,
-    ProfileSandbox,
-    as_policy,
-    with_roots,
-)
-from treadle.execution.sandbox.sandbox_modes import may_write
-from treadle.protocol.app.settings import (
-    DangerFullAccessSandboxPolicy,
-    ReadOnlySandboxPolicy,
-    WorkspaceWriteSandboxPolicy,
-)
+from treadle.execution import Confinement, ProfileRule, ProfileSandbox, as_policy, may_write, pinned_paths, with_roots
+from treadle.protocol.app import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 
 PLAIN = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
 PROFILE = ProfileSandbox(rules=(ProfileRule(":root", "read"), ProfileRule(":workspace_roots", "write")))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from treadle.host.refused import Refused
+from treadle.host import Refused
 
 
 @contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from treadle.client import CodexConfig
 from treadle.errors import ArgumentValueError
-from treadle.host.app_server.server_config import KEY_VARIABLE, login_advice, server_config
+from treadle.host import KEY_VARIABLE, login_advice, server_config
+from treadle.own_python import treadle_command
 
 KEY = "sk-0123456789abcdef"
 NOTHING = {"provider": None, "api_key": None, "base_url": None}
@@ -16,7 +15,7 @@ NOTHING = {"provider": None, "api_key": None, "base_url": None}
 
 def test_without_anything_it_is_our_own_server_as_a_process() -> None:
     config = server_config(None, **NOTHING)
-    assert config.launch_args_override == (sys.executable, "-m", "treadle", "app-server", "--listen", "stdio://")
+    assert config.launch_args_override == tuple(treadle_command("app-server", "--listen", "stdio://"))
 
 
 def test_a_config_of_the_caller_wins() -> None:

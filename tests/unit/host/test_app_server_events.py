@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from treadle.client import approval_requests
-from treadle.client.notification import make
-from treadle.host.app_server.approval_asks import ask_of, decision_of
-from treadle.host.app_server.server_events import events_of
-from treadle.host.runtime import (
+from treadle.client import command_request, elicitation_request, make, patch_request, permissions_request
+from treadle.host import (
     Compacted,
     Delta,
     ItemCompleted,
@@ -19,14 +16,18 @@ from treadle.host.runtime import (
     SignOfLife,
     TurnEnded,
     UsageReported,
+    ask_of,
+    decision_of,
+    events_of,
 )
-from treadle.protocol.app.actions import FileUpdateChange
-from treadle.protocol.app.approvals import (
+from treadle.protocol.app import (
     CommandExecutionRequestApprovalParams,
     FileChangeRequestApprovalParams,
+    FileUpdateChange,
+    McpServerElicitationRequestParams,
     PermissionsRequestApprovalParams,
+    convert,
 )
-from treadle.protocol.app.base import convert
 
 IDS = {"threadId": "t", "turnId": "u"}
 
@@ -106,10 +107,10 @@ ASKED = {**IDS, "itemId": "i", "startedAtMs": 1}
 
 def test_a_command_and_the_network() -> None:
     params = {**ASKED, "command": "/bin/bash -lc 'ls'", "cwd": "/w", "reason": "to see"}
-    ask = ask_of(approval_requests.command_request(convert(params, CommandExecutionRequestApprovalParams)))
+    ask = ask_of(command_request(convert(params, CommandExecutionRequestApprovalParams)))
     assert (ask.kind, ask.title, ask.description) == ("command", "ls", "in /w; to see")
     network = {**params, "networkApprovalContext": {"host": "example.org", "protocol": "https"}}
-    ask = ask_of(approval_requests.command_request(convert(network, CommandExecutionRequestApprovalParams)))
+    ask = ask_of(command_request(convert(network, CommandExecutionRequestApprovalParams)))
     assert (ask.kind, ask.title, ask.command) == ("network", "network access to example.org (https)", "ls")
 
 
@@ -120,7 +121,7 @@ def test_a_patch() -> None:
         for name, kind in zip("abcd", kinds, strict=True)
     )
     params = convert({**ASKED, "grantRoot": "/w", "reason": "better"}, FileChangeRequestApprovalParams)
-    ask = ask_of(approval_requests.patch_request(params, changes))
+    ask = ask_of(patch_request(params, changes))
     assert ask.title == "apply_patch: 2 updated, 1 added, 1 deleted: a, b, c, +1 more"
     assert ask.description == "this also allows writing anywhere in /w; better"
     assert ask.paths == ("a", "b", "c", "d")
@@ -128,9 +129,35 @@ def test_a_patch() -> None:
 
 def test_permissions() -> None:
     params = {**ASKED, "cwd": "/w", "permissions": {"network": {"enabled": True}}}
-    ask = ask_of(approval_requests.permissions_request(convert(params, PermissionsRequestApprovalParams)))
+    ask = ask_of(permissions_request(convert(params, PermissionsRequestApprovalParams)))
     assert ask.kind == "permissions"
     assert "network" in ask.title
+
+
+def _elicited(message: str, kind: str) -> Any:
+    meta = {"codex_approval_kind": kind, "tool_params": {"text": "v"}}
+    params = {**IDS, "serverName": "probe", "mode": "form", "message": message, "_meta": meta}
+    return elicitation_request(convert(params, McpServerElicitationRequestParams))
+
+
+def test_a_tool_of_an_mcp_server() -> None:
+    # A name is whatever the server likes.
+    request = _elicited('Allow the probe MCP server to run tool "write" it"?', "mcp_tool_call")
+    assert (request.kind, request.server, request.tool, request.arguments) == (
+        *("tool", "probe", 'write" it'),
+        {"text": "v"},
+    )
+    ask = ask_of(request)
+    assert (ask.kind, ask.tool, ask.title) == ("tool", 'probe/write" it', 'the tool probe/write" it')
+    assert ask.description == 'the MCP server probe is called with {"text":"v"}'
+    other = ask_of(_elicited("Allow it?", "mcp_tool_call"))  # in words that are not known here
+    assert (other.kind, other.tool, other.title) == ("tool", None, "Allow it?")
+
+
+def test_an_mcp_server_that_wants_to_ask_the_model() -> None:
+    request = _elicited("Allow the probe MCP server to ask the model?", "mcp_sampling")
+    assert (request.kind, request.tool) == ("sampling", None)
+    assert ask_of(request).title == "Allow the probe MCP server to ask the model?"
 
 
 def test_answers() -> None:

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from treadle.client.sdk_errors import RequestTimeout, TransportClosedError, rpc_error
-from treadle.host.app_server.faults import FaultContext, error_fault, turn_fault
-from treadle.protocol.app.accounts import RateLimitSnapshot
-from treadle.protocol.app.base import convert
-from treadle.protocol.app.turn_errors import TurnError
+from treadle.client import RequestTimeout, TransportClosedError, rpc_error
+from treadle.host import FaultContext, error_fault, turn_fault
+from treadle.protocol.app import RateLimitSnapshot, TurnError, convert
 
 
 def failed(info: Any, message: str = "no") -> TurnError:
@@ -52,9 +50,24 @@ def test_a_stream_that_broke_off_is_known_by_its_words_alone() -> None:
 
 
 def test_how_long_a_provider_wants_to_be_left_alone() -> None:
-    info = {"responseTooManyFailedAttempts": {"httpStatusCode": 429}}
-    fault = turn_fault(failed(info, "exceeded retry limit (the server asks to wait 7200 s)"))
+    failure = {"kind": "rate_limited", "advice": "the same again in a minute", "status": 429, "retryAfterS": 7200}
+    error = convert({"message": "exceeded retry limit", "failure": failure}, TurnError)
+    fault = turn_fault(error, FaultContext(now=1000.0))
     assert (fault.kind, fault.retry_after_s, fault.advice) == ("rate_limited", 7200.0, "Try again in 2 h.")
+    assert (fault.resets_at, fault.retryable) == (8200.0, True)
+
+
+def test_the_fields_of_our_server_come_before_everything_else() -> None:
+    def fault(kind: str, status: int | None = None) -> Any:
+        failure = {"kind": kind, "advice": "", "status": status}
+        told = {"message": "unauthorized", "codexErrorInfo": "contextWindowExceeded", "failure": failure}
+        return turn_fault(convert(told, TurnError), FaultContext(login="Ask Ada."))
+
+    assert [fault(kind).kind for kind in ("not_found", "quota", "cut")] == ["model_not_found", "usage_limit", "network"]
+    assert (fault("cut").retryable, fault("untrusted").retryable) == (True, False)
+    # Without a status nothing was sent: the message names the key that is missing.
+    assert (fault("unauthorized", 401).advice, fault("unauthorized").advice) == ("Ask Ada.", "")
+    assert fault("something new").kind == "other"
 
 
 def test_words_are_the_last_resort() -> None:

@@ -9,13 +9,8 @@ from typing import Any
 
 import pytest
 
-from treadle.client import CodexConfig
-from treadle.client.async_connection import AsyncConnection
-from treadle.client.connection import Sink
-from treadle.host.app_server.runtime import AppServerRuntime
-from treadle.host.ask import Ask, Choice
-from treadle.host.faults import ResumeFailed, RuntimeFault
-from treadle.host.runtime import Delta, Opening, TurnEnded
+from treadle.client import AsyncConnection, CodexConfig, Sink
+from treadle.host import AppServerRuntime, Ask, Choice, Delta, Opening, ResumeFailed, RuntimeFault, TurnEnded
 
 pytestmark = pytest.mark.anyio
 
@@ -251,7 +246,7 @@ async def test_what_is_sent_is_explicit(stage: Stage) -> None:
         "user",
     )
     assert params["developerInstructions"].startswith("Be Ada.\n\n")
-    assert "[USER]\ntea?" in params["developerInstructions"]
+    assert "[USER]\n  tea?" in params["developerInstructions"]
     await stage.open(instructions="Be Ada.", resume="t", history=({"role": "user", "content": "tea?"},))
     params = dict(server.asked)["thread/resume"]
     assert (params["developerInstructions"], params["excludeTurns"]) == ("Be Ada.", True)

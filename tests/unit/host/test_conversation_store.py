@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from treadle.host.conversations import ConversationStore
-from treadle.host.conversations import sqlite as module
-from treadle.host.runtime import Message
+from treadle.host import ConversationStore, Message
+from treadle.host import conversations as module
 from treadle.store import StoreError
 
 
@@ -178,7 +177,7 @@ def test_what_is_deleted_is_not_found(store: ConversationStore) -> None:
 
 @pytest.mark.parametrize("indexed", [True, False])
 def test_search(store: ConversationStore, indexed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "has_fts5", lambda _: indexed)
+    monkeypatch.setattr(module, "_has_fts5", lambda _: indexed)
     store.claim("a")
     a_turn(store, "a", "How do I deploy the Quokka service?", "Run make deploy. " + "x " * 300 + "100% sure_")
     hits = store.search("quokka DEPLOY")
@@ -197,12 +196,13 @@ def test_a_search_for_very_much_is_a_search_for_its_beginning(
     store: ConversationStore, indexed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not indexed:
-        monkeypatch.setattr(module, "has_fts5", lambda _: False)
+        monkeypatch.setattr(module, "_has_fts5", lambda _: False)
     store.claim("a")
     a_turn(store, "a", "one two", "three")
     assert len(store.search("one two " * 10_000)) == 1
     said: list[str] = []
-    store._read(lambda connection: connection.set_trace_callback(said.append))
+    with store._reading() as connection:
+        connection.set_trace_callback(said.append)
     store.search(" ".join(f"w{number}" for number in range(500)))
     (query,) = [text for text in said if "w15" in text]
     assert "w16" not in query
@@ -211,7 +211,7 @@ def test_a_search_for_very_much_is_a_search_for_its_beginning(
 def test_an_index_is_made_for_what_was_written_without(
     store: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "has_fts5", lambda _: False)
+    monkeypatch.setattr(module, "_has_fts5", lambda _: False)
     store.claim("a")
     a_turn(store, "a", "the quokka smiles", "indeed")
     store.release("a")

@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 
 from engine_streams import Stream, cases
-from treadle.host.engine.faults import engine_fault
-from treadle.host.engine.run_items import EngineItems
-from treadle.host.runtime import Delta, ItemCompleted, ItemStarted, Notice, RuntimeEvent, ThreadNamed
-from treadle.runners.engine import Ending, RunRequest
-from treadle.runners.engine_registry import find_engine
-from treadle.runners.output_reader import OutputReader
-from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
+from treadle.host import Delta, EngineItems, ItemCompleted, ItemStarted, Notice, RuntimeEvent, ThreadNamed, engine_fault
+from treadle.runners import (
+    Action,
+    ActionEvent,
+    CompletedEvent,
+    Ending,
+    Event,
+    OutputReader,
+    ResumeToken,
+    RunRequest,
+    StartedEvent,
+    TextDelta,
+    find_engine,
+)
 
 ENGINES = ("codex", "claude", "opencode", "pi")
 

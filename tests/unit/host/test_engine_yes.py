@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from treadle.host import EngineRuntime
-from treadle.host.ask import Ask, Choice
-from treadle.host.engine.engine_turn import EngineTurn
-from treadle.host.runtime import Opening
-from treadle.runners.engine import ApprovalAsk
+from treadle.host import Ask, Choice, EngineRuntime, EngineTurn, Opening
+from treadle.runners import ApprovalAsk
 
 pytestmark = pytest.mark.anyio
 BASH = {"command": "make", "description": "Build it"}

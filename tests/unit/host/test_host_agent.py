@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -16,14 +17,23 @@ from typing import Any
 import pytest
 
 from treadle import ArgumentError, Tool
-from treadle.host import AgentClosed, HostAgent, Session, TurnResult
-from treadle.host.agent_turn import AgentTurn
-from treadle.host.ask import Ask
-from treadle.host.conversations import ConversationStore
-from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
-from treadle.host.runtime import Notice, RuntimeEvent
+from treadle.host import (
+    AgentClosed,
+    AgentTurn,
+    Ask,
+    ConversationStore,
+    Fault,
+    HostAgent,
+    Notice,
+    ResumeFailed,
+    RuntimeEvent,
+    RuntimeFault,
+    Session,
+    TurnResult,
+    agent_resources,
+)
 from treadle.store import StoreError
-from treadle.testing.scripted_runtime import DONE, SILENCE, Gate, ScriptedRuntime, said
+from treadle.testing import DONE, SILENCE, Gate, ScriptedRuntime, said
 
 DEADLINE_S = 30
 
@@ -145,6 +155,58 @@ def test_on_event_may_fail_and_may_not_wait(caplog: pytest.LogCaptureFixture) ->
     with HostAgent(Runtimes(), on_event=told) as agent:
         assert agent.run_conversation("hello").completed
     assert "waits for the agent" in caplog.text
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [ValueError(), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), Odd()])
+def test_whatever_on_event_raises_the_agent_goes_on(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    def told(event: RuntimeEvent) -> None:
+        raise error
+
+    with HostAgent(Runtimes(), on_event=told) as agent:
+        assert [agent.run_conversation("hello").completed for _ in range(2)] == [True, True]
+    assert "on_event failed" in caplog.text
+
+
+def test_an_on_event_that_hangs_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_resources, "CATCH_UP_S", 0.01)
+    monkeypatch.setattr(agent_resources, "MAX_BEHIND", 3)
+    called, gate, end = threading.Event(), Gate(), threading.Event()
+
+    def told(event: RuntimeEvent) -> None:
+        called.set()
+        end.wait(DEADLINE_S)
+
+    runtimes = Runtimes([said("1"), DONE], [said("2"), gate, SILENCE])
+    try:
+        with HostAgent(runtimes, on_event=told) as agent, ThreadPoolExecutor(1) as pool:
+            assert agent.run_conversation("hello").completed
+            assert called.is_set()
+            turn = pool.submit(agent.run_conversation, "again")
+            gate.wait_reached()
+            gate.open()
+            agent.interrupt()
+            assert turn.result(DEADLINE_S).interrupted
+    finally:
+        end.set()
+
+
+def test_events_were_shown_when_a_turn_has_ended() -> None:
+    slow = threading.Event()
+    events: list[RuntimeEvent] = []
+
+    def told(event: RuntimeEvent) -> None:
+        slow.wait(0.01)
+        events.append(event)
+
+    with HostAgent(Runtimes([said("1"), DONE], [said("1"), DONE]), on_event=told) as agent:
+        agent.run_conversation("hello")
+        first = len(events)
+        agent.run_conversation("hello")
+        assert 0 < first == len(events) - first
 
 
 # --- interrupts ------------------------------------------------------------------------------------------------------
@@ -612,8 +674,11 @@ def test_a_review_tells_what_it_learned(monkeypatch: pytest.MonkeyPatch) -> None
         agent.run_conversation("two")  # one review at a time: the counter is kept
         assert agent.turns_since_memory == 1
         assert agent.wait_for_review(0) is False
+        for wrong in (-1, math.nan, "3"):
+            with pytest.raises(ArgumentError, match="timeout must be"):
+                agent.wait_for_review(wrong)  # type: ignore[arg-type]
         gate.open()
-        assert agent.wait_for_review(DEADLINE_S)
+        assert agent.wait_for_review(math.inf)
         agent.review = False
         assert agent.run_conversation("three").notices == ["Learned: 1 memory entry"]
         assert agent.run_conversation("four").notices == []

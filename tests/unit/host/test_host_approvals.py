@@ -9,8 +9,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from treadle.host.approver import MAX_AT_ONCE, Approver, shown
-from treadle.host.ask import Ask
+from treadle.host import MAX_AT_ONCE, Ask, PersonApprover, shown
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +22,7 @@ class Desk:
     def __init__(self, callback: Any, limit_s: float | None = 300.0) -> None:
         self.clock = ManualClock()
         self.told: list[str] = []
-        self.approver = Approver(
+        self.approver = PersonApprover(
             callback,
             limit_s=limit_s,
             clock=self.clock,
@@ -87,7 +86,7 @@ async def test_without_a_callback_nobody_is_asked_and_it_is_a_no() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("no sk-abcdefgh12345"), SystemExit(1), KeyboardInterrupt(), StopIteration()]
+    "error", [ValueError("no sk-abcdefgh12345"), SystemExit(1), KeyboardInterrupt(), StopIteration(), BaseException()]
 )
 async def test_a_plain_callback_that_raises_is_a_no(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     def callback(ask: Ask) -> bool:
@@ -98,9 +97,12 @@ async def test_a_plain_callback_that_raises_is_a_no(error: BaseException, caplog
     assert "sk-abcdefgh" not in caplog.text
 
 
-async def test_an_async_callback_that_raises_is_a_no(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, BaseException])
+async def test_an_async_callback_that_raises_is_a_no(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     async def callback(ask: Ask) -> bool:
-        raise ValueError("no sk-abcdefgh12345")
+        raise kind("no sk-abcdefgh12345")
 
     assert await Desk(callback).approver.ask(ASK) == "deny"
     assert "sk-abcdefgh" not in caplog.text

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from treadle.host import HostAgent, Session, TurnResult, Usage
-from treadle.host.conversations import ConversationStore
-from treadle.testing.scripted_runtime import ScriptedRuntime
+from treadle.host import ConversationStore, HostAgent, Session, TurnResult, Usage
+from treadle.testing import ScriptedRuntime
 
 CALL = {
     "role": "assistant",
@@ -267,7 +266,7 @@ def test_09_the_app_server_path_never_touches_the_chat_client(
     def forbidden(*_: Any, **__: Any) -> None:
         raise AssertionError("the provider was asked directly")
 
-    monkeypatch.setattr("treadle.host.local.runtime.LocalRuntime.__init__", forbidden)
+    monkeypatch.setattr("treadle.host.local_runtime.LocalRuntime.__init__", forbidden)
     monkeypatch.setattr("treadle.llm.provider_model.ProviderModel.__init__", forbidden)
     assert agent.run_conversation("hello").completed
 
@@ -296,7 +295,7 @@ def test_10_the_review_fork_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append({"wire": wire, **choices})
         return ScriptedRuntime()
 
-    monkeypatch.setattr("treadle.host.local.runtime.LocalRuntime", local)
+    monkeypatch.setattr("treadle.host.local_runtime.LocalRuntime", local)
     agent = HostAgent(api_key="sk-test-key-123456", model="m")
     agent._choice.make_reviewing(agent.model, agent.timeouts.tool)
     assert made[0]["wire"] == "responses"

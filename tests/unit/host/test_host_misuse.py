@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from treadle.errors import ArgumentTypeError, ArgumentValueError
-from treadle.host import HostAgent
-from treadle.host.agent_errors import WrongProcess
-from treadle.testing import ScriptedRuntime
-from treadle.testing.scripted_runtime import DONE, said
+from treadle.host import HostAgent, Timeouts, WrongProcess
+from treadle.testing import DONE, ScriptedRuntime, said
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,19 @@ from treadle.testing.scripted_runtime import DONE, said
 def test_what_cannot_be_is_said_by_name(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises((ArgumentTypeError, ArgumentValueError), match=words):
         HostAgent(**wrong)
+
+
+def test_a_limit_is_a_number_of_seconds_and_may_be_infinite() -> None:
+    names = [field.name for field in fields(Timeouts) if field.name != "quiet_action"]
+    limits: Any = Timeouts
+    for name in names:
+        for wrong in (-1, math.nan, "3", True):
+            with pytest.raises((ArgumentTypeError, ArgumentValueError), match=f"{name} must be a number of seconds"):
+                limits(**{name: wrong})
+    without = limits(**dict.fromkeys(names, math.inf))
+    assert without == limits(**dict.fromkeys(names, None))
+    with HostAgent(ScriptedRuntime([[said("a"), DONE]]), timeouts=without) as agent:
+        assert agent.run_conversation("one").completed
 
 
 @pytest.mark.parametrize("message", ["", " \n", [], [{"type": "text", "text": ""}], [3], {"role": "user"}, None, b"x"])

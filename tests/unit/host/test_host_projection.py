@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.host.projection import DECLINED, UNFINISHED, project
-from treadle.protocol.app.base import convert
-from treadle.protocol.app.items import ThreadItem
+from treadle.host import DECLINED, UNFINISHED, project
+from treadle.protocol.app import ThreadItem, convert
 
 
 def item(kind: str, item_id: str = "i1", **members: Any) -> ThreadItem:

@@ -16,12 +16,22 @@ import anyio
 import pytest
 
 from treadle.errors import ArgumentTypeError
-from treadle.host import HostAgent, Session, Timeouts, TurnResult
-from treadle.host.ask import AskPerson
-from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.memory.memory_files import MemoryStore
-from treadle.host.runtime import ItemCompleted, Opened, Opening, RuntimeEvent, TurnEnded
-from treadle.testing.scripted_runtime import said
+from treadle.host import (
+    AskPerson,
+    Fault,
+    HostAgent,
+    ItemCompleted,
+    MemoryStore,
+    Opened,
+    Opening,
+    RuntimeEvent,
+    RuntimeFault,
+    Session,
+    Timeouts,
+    TurnEnded,
+    TurnResult,
+)
+from treadle.testing import said
 
 HELLO = TurnResult(
     "Hello.", [{"role": "assistant", "content": "Hello."}], 1, False, None, "turn", "thread", None, False
@@ -162,23 +172,24 @@ def test_another_class_in_its_place() -> None:
 
 
 def test_an_agent_that_is_forgotten_ends_with_the_methods_of_its_time() -> None:
-    first, second = AsyncMock(), AsyncMock()
     with (
         patch.object(Session, "ensure_started", AsyncMock()),
         patch.object(Session, "run_turn", AsyncMock(return_value=HELLO)),
     ):
-        with patch.object(Session, "close", first):
+        with patch.object(Session, "close", autospec=True) as first:
             agent = stub()
             agent.run_conversation("hello")
+            session = agent.session
             thread = next(thread for thread in threading.enumerate() if thread is agent._own.loop._thread)
             hold = threading.Event()
             agent._own.loop.call(hold.wait, 10)  # it is busy with something else for a moment
             del agent
             gc.collect()
-        with patch.object(Session, "close", second):
+        with patch.object(Session, "close", autospec=True) as second:
             hold.set()
             thread.join(10)
-    assert (first.await_count, second.await_count) == (1, 0)
+    # Of this session: agents that earlier tests forgot may have been collected just now, too.
+    assert [first.await_args_list.count(call(session)), second.await_args_list.count(call(session))] == [1, 0]
 
 
 class Parrot:
@@ -284,7 +295,7 @@ async def test_a_scope_of_anyio_that_is_over_ends_the_turn(turns: AsyncMock) -> 
         raise AssertionError
 
     turns.side_effect = first_for_ever
-    with patch("treadle.host.agent_turn.GRACE_S", 0.1):
+    with patch("treadle.host.agent_resources.GRACE_S", 0.1):
         async with stub(timeouts=Timeouts(interrupt=0.0)) as agent:
             with anyio.move_on_after(0.2) as scope:
                 await agent.arun_conversation("hello")

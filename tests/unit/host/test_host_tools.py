@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.client.tools import ToolCallError, tools_by_name
+from treadle.client import ToolCallError, tools_by_name
+from treadle.host import MemoryStore, Refused, SkillStore
 from treadle.host.host_tools import host_tools
-from treadle.host.memory.memory_files import MemoryStore
-from treadle.host.refused import Refused
-from treadle.host.skills.skill_store import SkillStore
 
 
 def nothing(query: str, limit: int) -> Sequence[object]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.host import LocalRuntime
-from treadle.host.chat_items import LEFT_OUT, recent
-from treadle.host.runtime import Message, Opening, TurnEnded
+from treadle.host import LEFT_OUT, LocalRuntime, Message, Opening, TurnEnded, recent
 from treadle.testing import MockModel
 
 

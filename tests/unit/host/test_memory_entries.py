@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.host.injection import find_injection
-from treadle.host.memory.entries import MAX_OPERATIONS, Operation, changed, parse, render, size
-from treadle.host.refused import Refused
+from treadle.host import MAX_OPERATIONS, Operation, Refused, changed, find_injection, parse, render, size
 
 TEXTS = st.text(st.sampled_from("abc §\n\r\t-#é漢x"), max_size=30)
 OPERATIONS = st.builds(

@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 
-from treadle.client.tools import ToolCallError
+from treadle.client import ToolCallError
 from treadle.errors import ArgumentValueError
-from treadle.host.ask import Ask
-from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.memory.memory_files import MemoryStore
-from treadle.host.reviewer import Reviewer, ReviewFailed
-from treadle.host.runtime import RuntimeEvent, TurnEnded
-from treadle.host.skills.skill_store import SkillStore
-from treadle.host.timeouts import Timeouts
-from treadle.testing import ScriptedRuntime
-from treadle.testing.scripted_runtime import DONE, SILENCE, Act, Gate, ran, said
+from treadle.host import (
+    Ask,
+    Fault,
+    MemoryStore,
+    Reviewer,
+    ReviewFailed,
+    RuntimeEvent,
+    RuntimeFault,
+    SkillStore,
+    Timeouts,
+    TurnEnded,
+)
+from treadle.testing import DONE, SILENCE, Act, Gate, ScriptedRuntime, ran, said
 
 pytestmark = pytest.mark.anyio
 

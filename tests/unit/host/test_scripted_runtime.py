@@ -5,11 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from treadle.host.ask import Ask, Choice
-from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
-from treadle.host.runtime import Compacted, Opening, RuntimeEvent, TurnEnded
-from treadle.testing import ManualClock, ScriptedRuntime
-from treadle.testing.scripted_runtime import DONE, SILENCE, STOPPED, Gate, said
+from treadle.host import Ask, Choice, Compacted, Fault, Opening, ResumeFailed, RuntimeEvent, RuntimeFault, TurnEnded
+from treadle.testing import DONE, SILENCE, STOPPED, Gate, ManualClock, ScriptedRuntime, said
 
 pytestmark = pytest.mark.anyio
 DEAD = RuntimeFault(Fault(kind="dead", message="gone"))

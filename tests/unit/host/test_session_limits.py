@@ -5,11 +5,8 @@ import asyncio
 import pytest
 
 from session_bench import DEAD, Bench, failed, fault
-from treadle.host.ask import Ask
-from treadle.host.faults import Fault, RuntimeFault
-from treadle.host.runtime import Delta, ItemStarted
-from treadle.host.timeouts import Timeouts
-from treadle.testing.scripted_runtime import DONE, SILENCE, STOPPED, Gate, ran, running, said
+from treadle.host import Ask, Delta, Fault, ItemStarted, RuntimeFault, Timeouts
+from treadle.testing import DONE, SILENCE, STOPPED, Gate, ran, running, said
 
 pytestmark = pytest.mark.anyio
 ASK = Ask(kind="command", title="make clean")

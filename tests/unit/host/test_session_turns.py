@@ -5,12 +5,22 @@ import asyncio
 import pytest
 
 from session_bench import BUSY, DEAD, FULL, Bench, failed, fault
-from treadle.host.faults import ResumeFailed, RuntimeFault, SessionBusy, SessionClosed
-from treadle.host.runtime import Delta, ItemStarted, Opened, Opening, ThreadNamed, UsageReported
-from treadle.host.timeouts import Timeouts
-from treadle.host.usage import Usage
-from treadle.protocol.app.items import AgentMessageThreadItem
-from treadle.testing.scripted_runtime import DONE, SILENCE, Gate, echoed, ran, said, thought
+from treadle.host import (
+    Delta,
+    ItemStarted,
+    Opened,
+    Opening,
+    ResumeFailed,
+    RuntimeFault,
+    SessionBusy,
+    SessionClosed,
+    ThreadNamed,
+    Timeouts,
+    Usage,
+    UsageReported,
+)
+from treadle.protocol.app import AgentMessageThreadItem
+from treadle.testing import DONE, SILENCE, Gate, echoed, ran, said, thought
 
 pytestmark = pytest.mark.anyio
 

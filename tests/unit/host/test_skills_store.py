@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.client.tools import Tool, ToolCallError
-from treadle.host.guarded_folder import locked
-from treadle.host.refused import Refused
-from treadle.host.skills import editor as editor_module
-from treadle.host.skills.editor import SkillEditor
-from treadle.host.skills.skill import MARKERS, SkillChange
-from treadle.host.skills.skill_store import SkillStore
+from treadle.client import Tool, ToolCallError
+from treadle.host import MARKERS, Refused, SkillChange, SkillEditor, SkillStore, locked
+from treadle.host import skill_store as editor_module
 from unit.host.refusals import refused
 
 

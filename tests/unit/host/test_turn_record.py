@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from treadle.host.runtime import Notice
-from treadle.host.timeouts import Timeouts
-from treadle.host.turn_record import MAX_NOTICES, TurnRecord
-from treadle.host.turn_watch import TurnWatch
-from treadle.host.usage import UsageMeter
+from treadle.host import MAX_NOTICES, Notice, Timeouts, TurnProgress, TurnWatch, UsageMeter
 
 
 def test_what_still_matters_when_the_turn_is_over_is_in_its_result_once_and_not_endlessly() -> None:
-    record = TurnRecord(TurnWatch(Timeouts(), 0.0), UsageMeter())
+    record = TurnProgress(TurnWatch(Timeouts(), 0.0), UsageMeter())
     record.take(Notice("It is asked again."), 1.0)
     assert record.notices == []
     for _ in range(3):

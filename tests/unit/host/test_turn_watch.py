@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.host.timeouts import Timeouts
-from treadle.host.turn_watch import NextCheck, TurnWatch
+from treadle.host import NextCheck, Timeouts, TurnWatch
 
 LIMITS = Timeouts(idle=600.0, turn=3600.0, quiet=90.0)
 

@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from treadle.http.connect_failure import FailureReason, connect_failure_of
+from treadle.http import FailureReason, connect_failure_of
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.http.decoding import MAX_PIECE, BadCoding, Decoder, UnknownCoding, decoder_for
+from treadle.http import MAX_PIECE, BadCoding, ContentDecoder, UnknownCoding, decoder_for
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -30,7 +30,7 @@ CODINGS: list[Coding] = [
 ]
 
 
-def made(coding: str) -> Decoder:
+def made(coding: str) -> ContentDecoder:
     decoder = decoder_for({"content-encoding": coding})
     assert decoder is not None
     return decoder

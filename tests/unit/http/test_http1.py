@@ -9,17 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from treadle.http.chunks import MAX_LINES
-from treadle.http.http1 import (
+from treadle.http import (
     MAX_BLANK,
     MAX_HEAD,
     MAX_HEADERS,
     MAX_INTERIM,
+    MAX_LINES,
+    NotHttp,
     ResponseHead,
     ResponseReader,
     encode_request,
 )
-from treadle.http.http_errors import NotHttp
 
 OK = b"HTTP/1.1 200 OK\r\n"
 FRAMING = ("content-length", "transfer-encoding")

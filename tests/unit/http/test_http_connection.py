@@ -15,13 +15,9 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, status
-from treadle.http.http_connection import PoolStats
-from treadle.http.http_errors import ConnectionLost, IdleTimeout, NotHttp
-from treadle.http.http_protocol import MAX_UNREAD, HttpProtocol
+from treadle.http import MAX_UNREAD, ConnectionLost, HttpProtocol, IdleTimeout, NotHttp, PoolStats
+from treadle.llm import Exchange, ModelError, ProviderClient, endpoint, read_provider
 from treadle.llm.failure import http_failure
-from treadle.llm.model import ModelError
-from treadle.llm.provider import endpoint, read_provider
-from treadle.llm.provider_client import Exchange, ProviderClient
 
 pytestmark = pytest.mark.anyio
 PEM = Path(__file__).with_name("loopback.pem")

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from treadle.http.http_connection import HttpPool, PoolStats
-from treadle.http.http_errors import HttpUnusable
+from treadle.http import HttpPool, HttpUnusable, PoolStats
 
 pytestmark = pytest.mark.anyio
 DEADLINE = 60.0

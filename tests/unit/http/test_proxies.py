@@ -9,9 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from treadle.http import proxies
-from treadle.http.http_errors import HttpUnusable
-from treadle.http.target import read_url
+from treadle.http import HttpUnusable, read_url, target
 
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
@@ -35,7 +33,7 @@ def chosen_by_httpx2(url: str) -> str | None:
 
 
 def chosen(url: str) -> str | None:
-    proxy = proxies.proxy_for(read_url(url))
+    proxy = target.proxy_for(read_url(url))
     return None if proxy is None else f"{proxy.host}:{proxy.port}"
 
 
@@ -87,7 +85,7 @@ def test_names_in_other_scripts(monkeypatch: pytest.MonkeyPatch, entry: str) -> 
 
 def test_a_proxy_may_come_without_a_scheme_and_with_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     set_only(monkeypatch, {"ALL_PROXY": "us%40er:secret@proxy:3128"})
-    proxy = proxies.proxy_for(read_url("https://example.com/"))
+    proxy = target.proxy_for(read_url("https://example.com/"))
     assert proxy is not None
     assert (proxy.scheme, proxy.host, proxy.port, proxy.user, proxy.password) == (
         *("http", "proxy", 3128),
@@ -109,14 +107,14 @@ def test_a_proxy_may_come_without_a_scheme_and_with_credentials(monkeypatch: pyt
 def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str, said: str) -> None:
     set_only(monkeypatch, {"https_proxy": proxy})
     with pytest.raises(HttpUnusable, match=said) as caught:
-        proxies.proxy_for(read_url("https://example.com/"))
+        target.proxy_for(read_url("https://example.com/"))
     assert "secret" not in str(caught.value)
-    assert proxies.proxy_for(read_url("http://example.com/")) is None
+    assert target.proxy_for(read_url("http://example.com/")) is None
 
 
 def test_without_settings_nothing_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     set_only(monkeypatch, {})
-    assert not proxies.may_be_set()
+    assert not target.may_be_set()
     set_only(monkeypatch, {"HTTPS_PROXY": "x"})
-    assert proxies.may_be_set()
+    assert target.may_be_set()

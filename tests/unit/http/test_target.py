@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from treadle.http.target import BadUrl, Target, read_url
+from treadle.http import BadUrl, HttpTarget, read_url
 
 PIECES = st.sampled_from(
     ["a", "B", "v1", ".", "..", "/", "?", "%41", "%", "ü", " ", "{", "~", "@", ":", "=", "&", "'", "#", "-", "|", "+"]
@@ -40,7 +40,7 @@ def test_urls_mean_what_they_mean_to_httpx2(scheme: str, host: str, port: str, r
 def test_parts() -> None:
     assert read_url("HTTP://H:80/") == read_url("http://h/")
     read = read_url("https://us%40er:p%3Aw@[::1]:8443/v1?x=1")
-    assert read == Target("https", "::1", 8443, b"/v1?x=1", "us@er", "p:w")
+    assert read == HttpTarget("https", "::1", 8443, b"/v1?x=1", "us@er", "p:w")
     assert read.origin == ("https", "::1", 8443)
     assert (read.authority, read.tunnel) == (b"[::1]:8443", b"[::1]:8443")
     assert read.basic == b"Basic dXNAZXI6cDp3"

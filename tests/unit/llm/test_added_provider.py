@@ -9,8 +9,8 @@ from textwrap import dedent
 import pytest
 
 import treadle
-from treadle.config.model_choice import FoundKey, choose_model
-from treadle.llm.known_providers import KNOWN, KnownProvider, key_variables, known_provider, laid_over
+from treadle.config import FoundKey, choose_model
+from treadle.llm import KNOWN, KnownProvider, key_variables, known_provider, laid_over
 
 RECIPES = (Path(treadle.__file__).parents[2] / "CONTRIBUTING.md").read_text()
 

@@ -12,14 +12,25 @@ from msgspec import Raw
 
 from anthropic_rules import check_rules
 from told_tools import tool_specs
+from treadle.llm import (
+    AS_BUDGET,
+    GO_ON,
+    NO_CACHE,
+    NO_THINKING,
+    NO_THOUGHTS,
+    OPENING,
+    SCHEMA_AS_TEXT,
+    UNANSWERED,
+    Asking,
+    HttpFailure,
+    ModelRequest,
+    OpaqueBlock,
+    call_item_id,
+    read_provider,
+)
 from treadle.llm.anthropic.body import encode_body
-from treadle.llm.anthropic.messages import GO_ON, OPENING, UNANSWERED, call_item_id
-from treadle.llm.anthropic.opaque_block import OpaqueBlock
-from treadle.llm.anthropic.unsupported import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT, other_way
-from treadle.llm.model import HttpFailure, ModelRequest
-from treadle.llm.provider import read_provider
-from treadle.llm.responses.body import encode_body as encode_responses
-from treadle.llm.wire_api import Asking
+from treadle.llm.anthropic.failure import other_way
+from treadle.llm.responses import encode_body as encode_responses
 
 Json = dict[str, Any]
 MODEL = "claude-opus-4-6"

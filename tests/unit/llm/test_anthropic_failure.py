@@ -7,10 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from treadle.llm.anthropic import key_header
-from treadle.llm.anthropic.failure import http_failure, seconds_to_reset
-from treadle.llm.model import HttpFailure, ModelError
-from treadle.llm.provider import endpoint, read_provider
+from treadle.llm import HttpFailure, ModelError, endpoint, key_header, read_provider, seconds_to_reset
+from treadle.llm.anthropic.failure import http_failure
 
 DATE = "Sun, 15 Nov 2026 12:00:00 GMT"
 

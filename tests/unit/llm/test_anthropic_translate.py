@@ -13,37 +13,36 @@ from hypothesis import strategies as st
 from anthropic_rules import check_rules
 from model_server import sse
 from told_tools import tool_specs
-from treadle.llm.anthropic import WIRE_API, translate
-from treadle.llm.anthropic.body import encode_body
-from treadle.llm.anthropic.translate import MAX_BLOCKS, Translator
-from treadle.llm.model import (
+from treadle.http import SseEvent, SseParser
+from treadle.llm import (
+    MAX_BLOCKS,
+    AnthropicTranslator,
+    Asking,
     Completed,
     Created,
+    CustomToolCallItem,
+    FunctionCallItem,
     ItemDone,
     ItemStarted,
+    MessageItem,
     ModelError,
     ModelEvent,
     ModelRequest,
+    OtherItem,
+    OutputItem,
+    ReasoningItem,
     ReasoningSummaryDelta,
     ReasoningSummaryPart,
     TextDelta,
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
-)
-from treadle.llm.output_items import (
-    CustomToolCallItem,
-    FunctionCallItem,
-    MessageItem,
-    OtherItem,
-    OutputItem,
-    ReasoningItem,
     read_item,
+    read_provider,
 )
-from treadle.llm.provider import read_provider
-from treadle.llm.sse import SseEvent, SseParser
-from treadle.llm.wire_api import Asking
-from treadle.testing.wire_suite import check_order
+from treadle.llm.anthropic import WIRE_API, translate
+from treadle.llm.anthropic.body import encode_body
+from treadle.testing import check_order
 
 Json = dict[str, Any]
 NAMESPACE = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "go"}]}
@@ -119,8 +118,8 @@ WHOLE = [
 ]
 
 
-def feed(*events: Json, translator: Translator | None = None) -> list[ModelEvent]:
-    translator = translator or Translator(REQUEST)
+def feed(*events: Json, translator: AnthropicTranslator | None = None) -> list[ModelEvent]:
+    translator = translator or AnthropicTranslator(REQUEST)
     return [out for event in events for out in translator.receive(SseEvent(event["type"], json.dumps(event)))]
 
 
@@ -217,12 +216,12 @@ def test_a_call_that_may_not_be_whole_waits_for_the_reason_of_the_end(pieces: tu
     begun = feed(start(), *tool(0, "exec_command", *pieces))
     assert not done(begun)
     assert len(done(feed(start(), *tool(0, "exec_command", *pieces), *ended("tool_use")))) == 1
-    translator = Translator(REQUEST)
+    translator = AnthropicTranslator(REQUEST)
     feed(start(), *tool(0, "exec_command", *pieces), translator=translator)
     with pytest.raises(ModelError, match="most tokens") as caught:
         feed(*ended("max_tokens"), translator=translator)
     assert not caught.value.retryable
-    nothing = Translator(REQUEST)
+    nothing = AnthropicTranslator(REQUEST)
     feed(start(), *tool(0, "exec_command", *pieces), translator=nothing)
     with pytest.raises(ModelError, match="inside of a call") as caught:
         feed({"type": "message_stop"}, translator=nothing)
@@ -267,7 +266,7 @@ def test_an_error_in_the_stream(kind: str, expected: str, retryable: bool) -> No
 
 def test_an_error_that_cannot_be_read_is_still_one() -> None:
     with pytest.raises(ModelError, match="boom"):
-        Translator(REQUEST).receive(SseEvent("error", "boom"))
+        AnthropicTranslator(REQUEST).receive(SseEvent("error", "boom"))
 
 
 def test_a_text_without_a_word_is_no_item() -> None:
@@ -306,7 +305,7 @@ def test_blocks_of_other_kinds_are_kept_for_the_model() -> None:
     ],
 )
 def test_what_does_not_fit_is_passed_on(event: Json) -> None:
-    translator = Translator(REQUEST)
+    translator = AnthropicTranslator(REQUEST)
     feed(start(), begin(0, {"type": "text", "text": "a"}), translator=translator)
     assert feed(event, translator=translator) == [UnknownEvent(event["type"], json.dumps(event))]
 
@@ -327,7 +326,7 @@ EXPECTED = feed(*WHOLE)
 
 
 def read(pieces: list[bytes]) -> tuple[list[ModelEvent], ModelError | None]:
-    parser, translator = SseParser(), Translator(REQUEST)
+    parser, translator = SseParser(), AnthropicTranslator(REQUEST)
     events: list[ModelEvent] = []
     try:
         for piece in pieces:
@@ -359,7 +358,7 @@ def test_every_truncation_is_an_error_and_leaves_no_half_call() -> None:
 @given(st.lists(st.sampled_from(WHOLE), max_size=25))
 def test_any_events_in_any_order_keep_the_promise(events: list[Json]) -> None:
     told: list[ModelEvent] = []
-    translator = Translator(REQUEST)
+    translator = AnthropicTranslator(REQUEST)
     for event in events:
         try:
             told += feed(event, translator=translator)

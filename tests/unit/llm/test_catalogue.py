@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from treadle.llm.catalogue import (
-    CATALOGUE,
-    UNKNOWN,
-    KnownModel,
-    LongPrompt,
-    Price,
-    known_model,
-)
-from treadle.llm.known_providers import KNOWN
-from treadle.llm.model import TokenUsage
+from treadle.llm import CATALOGUE, KNOWN, UNKNOWN, KnownModel, LongPrompt, Price, TokenUsage, known_model
 
 USAGE = TokenUsage(
     input_tokens=1_000_000, cached_input_tokens=600_000, cache_write_input_tokens=300_000, output_tokens=100_000

@@ -12,14 +12,10 @@ from msgspec import Raw
 
 from chat_wire import check_body
 from told_tools import tool_specs
-from treadle.agent.tools.patch_tool import ApplyPatchFreeform
-from treadle.llm.chat import unsupported as q
+from treadle.agent import ApplyPatchFreeform
+from treadle.llm import NO_OUTPUT, NO_RESULT, NOTHING_SAID, Asking, ChatToolNames, ModelRequest, ProviderConfig
+from treadle.llm.chat import failure as q
 from treadle.llm.chat.body import encode_body
-from treadle.llm.chat.chat_tools import ToolNames
-from treadle.llm.chat.messages import NO_OUTPUT, NO_RESULT, NOTHING_SAID
-from treadle.llm.model import ModelRequest
-from treadle.llm.provider import ProviderConfig
-from treadle.llm.wire_api import Asking
 
 Json = dict[str, Any]
 OPENAI = "https://api.openai.com/v1"
@@ -247,7 +243,7 @@ def test_a_patch_goes_back_as_it_was_called() -> None:
 
 
 def test_names_are_valid_and_lead_back() -> None:
-    names = ToolNames(
+    names = ChatToolNames(
         [
             {"type": "namespace", "name": "a", "tools": [{**FUNCTION, "name": "b"}, {**FUNCTION, "name": "c" * 70}]},
             {**FUNCTION, "name": "a__b"},

@@ -11,11 +11,17 @@ import pytest
 
 from chat_wire import chunk, frames, text_frames
 from model_server import DEADLINE, ModelServer, Reply, chunked, close_delimited, model_server, status
+from treadle.llm import (
+    Completed,
+    ItemDone,
+    MessageItem,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    ProviderModel,
+    read_provider,
+)
 from treadle.llm import provider_model as client
-from treadle.llm.model import Completed, ItemDone, ModelError, ModelEvent, ModelRequest
-from treadle.llm.output_items import MessageItem
-from treadle.llm.provider import read_provider
-from treadle.llm.provider_model import ProviderModel
 
 pytestmark = pytest.mark.anyio
 REQUEST = ModelRequest(model="m", input=[{"type": "message", "role": "user", "content": "hi"}], reasoning_effort="low")

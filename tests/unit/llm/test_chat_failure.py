@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from treadle.llm import HttpFailure, read_error
 from treadle.llm.chat import WIRE_API
-from treadle.llm.chat import unsupported as q
-from treadle.llm.chat.failure import read_error, stream_failure
-from treadle.llm.model import HttpFailure
+from treadle.llm.chat import failure as q
+from treadle.llm.chat.failure import stream_failure
 
 
 def failure(status: int, body: Any, retry_after_s: float | None = None) -> HttpFailure:

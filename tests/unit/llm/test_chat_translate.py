@@ -11,24 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chat_wire import DONE, USAGE, attempt, call, chunk, frames, read, text_frames
-from treadle.llm.chat import Translator
-from treadle.llm.chat.translate import MAX_ANSWER
-from treadle.llm.model import (
+from treadle.http import SseEvent
+from treadle.llm import (
+    MAX_ANSWER,
+    BaseOutputItem,
     Completed,
     Created,
+    CustomToolCallItem,
+    FunctionCallItem,
     ItemDone,
     ItemStarted,
+    MessageItem,
     ModelError,
     ModelEvent,
     ModelRequest,
+    OutputItem,
     ReasoningDelta,
+    ReasoningItem,
     TextDelta,
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
 )
-from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, Item, MessageItem, OutputItem, ReasoningItem
-from treadle.llm.sse import SseEvent
+from treadle.llm.chat import ChatTranslator
 
 Json = dict[str, Any]
 TOOLS: list[Json] = [
@@ -82,7 +87,7 @@ def check_order(events: list[ModelEvent]) -> None:
     assert [event for event in events if isinstance(event, Completed)] == events[-1:]
 
 
-def content_of(item: Item) -> str:
+def content_of(item: BaseOutputItem) -> str:
     match item:
         case MessageItem():
             return item.text
@@ -314,7 +319,7 @@ def test_endless_calls_are_not_kept() -> None:
 
 
 def test_an_endless_answer_is_not_kept() -> None:
-    translator = Translator(WITH_TOOLS)
+    translator = ChatTranslator(WITH_TOOLS)
     event = SseEvent("", json.dumps(chunk({"content": "x" * (1 << 20)})))
     for _ in range(MAX_ANSWER // (1 << 20)):
         translator.receive(event)

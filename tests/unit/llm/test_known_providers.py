@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.llm.known_providers import KNOWN, key_variables, known_provider, laid_over
-from treadle.llm.model import ModelError
-from treadle.llm.provider import endpoint, read_provider
+from treadle.llm import KNOWN, ModelError, endpoint, key_variables, known_provider, laid_over, read_provider
 
 MINE = "https://mine.example/v1"
 

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, sse, status, text_events
-from treadle.llm.limits import admission, rate_limiter
-from treadle.llm.limits.rate_limiter import LimiterStats
-from treadle.llm.model import Completed, ModelError, ModelEvent, ModelRequest, Waiting
-from treadle.llm.provider import ProviderConfigError, read_provider
-from treadle.llm.provider_model import ProviderModel
+from treadle.llm import (
+    Completed,
+    LimiterStats,
+    ModelError,
+    ModelEvent,
+    ModelRequest,
+    ProviderConfigError,
+    ProviderModel,
+    Waiting,
+    rate_limiter,
+    read_provider,
+)
 
 pytestmark = pytest.mark.anyio
 TEXT = chunked(sse(*text_events("ok")))
@@ -149,7 +156,7 @@ async def test_a_quota_or_a_long_wait_closes_nothing(server: ModelServer, reply:
 
 
 async def test_who_waits_is_told_once_and_goes_on(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "TELL_AFTER_S", 0.0)
+    monkeypatch.setattr(rate_limiter, "TELL_AFTER_S", 0.0)
     server.play(HANGS, status(429, "", "Retry-After: 0.05"), TEXT)
     model = model_at(server, max_concurrent_requests=1)
     holder = await Holder(model).begin()
@@ -166,7 +173,7 @@ async def test_who_waits_is_told_once_and_goes_on(server: ModelServer, monkeypat
 
 
 async def test_a_wait_that_nobody_feels_is_not_told(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "TELL_AFTER_S", 3600.0)
+    monkeypatch.setattr(rate_limiter, "TELL_AFTER_S", 3600.0)
     server.play(HANGS, TEXT)
     model = model_at(server, max_concurrent_requests=1)
     holder = await Holder(model).begin()

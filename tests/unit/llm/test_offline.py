@@ -11,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from treadle.llm.model import Completed, Created, ItemDone, ItemStarted, JsonObject, ModelRequest, TextDelta
-from treadle.llm.offline import play
-from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem
+from treadle.llm import (
+    Completed,
+    Created,
+    CustomToolCallItem,
+    FunctionCallItem,
+    ItemDone,
+    ItemStarted,
+    JsonObject,
+    MessageItem,
+    ModelRequest,
+    TextDelta,
+    play,
+)
 
 Json = dict[str, Any]
 CUSTOM_PATCH: Json = {"type": "custom", "name": "apply_patch"}

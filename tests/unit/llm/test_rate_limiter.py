@@ -9,16 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.llm.limits import rate_limiter as module
-from treadle.llm.limits.fair_queue import FairQueue, QueueEntry
-from treadle.llm.limits.rate_limiter import MAX_REPORTED_WAIT_S, Limits, QueueFull, RateLimiter
-from treadle.llm.limits.rates import MINUTE_S, WIDEN_AFTER_S
-from treadle.llm.limits.reported_limits import ReportedLimit
+from treadle.llm import (
+    MAX_REPORTED_WAIT_S,
+    MINUTE_S,
+    WIDEN_AFTER_S,
+    FairQueue,
+    QueueEntry,
+    RateLimiter,
+    RateLimits,
+    ReportedLimit,
+    TooManyWaiting,
+)
+from treadle.llm import rate_limiter as module
 
-NONE = Limits()
+NONE = RateLimits()
 KEYS = st.sampled_from("abcd")
 limits = st.builds(
-    Limits,
+    RateLimits,
     st.none() | st.integers(1, 5),
     st.none() | st.integers(1, 8),
     st.none() | st.integers(1, 300),
@@ -28,7 +35,7 @@ limits = st.builds(
 class World:
     """A limiter with a clock of its own, and a record of who left when."""
 
-    def __init__(self, given_limits: Limits = NONE, now: float = 1000.0) -> None:
+    def __init__(self, given_limits: RateLimits = NONE, now: float = 1000.0) -> None:
         self.limiter = RateLimiter(given_limits)
         self.now = now
         self.running: list[QueueEntry] = []
@@ -124,7 +131,7 @@ def _do(world: World, waiting: list[QueueEntry], step: tuple[str, Any, Any]) -> 
                 world.advance()
 
 
-def _check(world: World, given_limits: Limits) -> None:
+def _check(world: World, given_limits: RateLimits) -> None:
     if given_limits.at_a_time is not None:
         assert len(world.running) <= given_limits.at_a_time
     if given_limits.requests_per_minute is not None:
@@ -134,7 +141,7 @@ def _check(world: World, given_limits: Limits) -> None:
 
 
 @given(limits, steps)
-def test_never_over_the_limits_and_all_leave(given_limits: Limits, script: list[tuple[str, Any, Any]]) -> None:
+def test_never_over_the_limits_and_all_leave(given_limits: RateLimits, script: list[tuple[str, Any, Any]]) -> None:
     world, waiting = World(given_limits), list[QueueEntry]()
     for step in script:
         _do(world, waiting, step)
@@ -154,7 +161,7 @@ def test_never_over_the_limits_and_all_leave(given_limits: Limits, script: list[
 def test_tokens_of_any_minute_are_within_the_limit_but_for_one_that_is_more_alone(
     limit: int, asked: list[tuple[int, float]]
 ) -> None:
-    world = World(Limits(tokens_per_minute=limit))
+    world = World(RateLimits(tokens_per_minute=limit))
     for tokens, gap in asked:
         world.join(tokens=tokens)
         world.later(gap)
@@ -170,7 +177,7 @@ def test_tokens_of_any_minute_are_within_the_limit_but_for_one_that_is_more_alon
 
 
 def test_threads_take_turns_however_many_requests_each_has() -> None:
-    world = World(Limits(at_a_time=1))
+    world = World(RateLimits(at_a_time=1))
     for key in "x" + "a" * 5 + "bcb":
         world.join(key)
     while world.running:
@@ -179,7 +186,7 @@ def test_threads_take_turns_however_many_requests_each_has() -> None:
 
 
 def test_threads_that_ask_again_and_again_do_not_starve_one_with_many() -> None:
-    world = World(Limits(at_a_time=1))
+    world = World(RateLimits(at_a_time=1))
     for key in "ab" + "c" * 20:
         world.join(key)
     for _ in range(30):
@@ -207,7 +214,7 @@ def test_of_two_that_always_wait_neither_gets_ahead_by_more_than_two(
 
 
 def test_one_that_was_refused_is_before_those_that_came_later() -> None:
-    world = World(Limits(at_a_time=1))
+    world = World(RateLimits(at_a_time=1))
     first = world.join("a")
     for key in "abb":
         world.join(key)
@@ -218,7 +225,7 @@ def test_one_that_was_refused_is_before_those_that_came_later() -> None:
 
 
 def test_one_that_gives_up_loses_its_thread_no_round() -> None:
-    world = World(Limits(at_a_time=1))
+    world = World(RateLimits(at_a_time=1))
     world.join("x")
     for _ in range(10):
         world.limiter.leave(world.join("a"), world.now)
@@ -242,10 +249,10 @@ def test_nothing_is_kept_of_those_that_are_gone() -> None:
 
 def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAITING", 2)
-    world = World(Limits(at_a_time=1))
+    world = World(RateLimits(at_a_time=1))
     for _ in range(3):
         world.join()
-    with pytest.raises(QueueFull):
+    with pytest.raises(TooManyWaiting):
         world.join()
 
 
@@ -253,7 +260,7 @@ def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_estimate_is_corrected_by_what_was_used() -> None:
-    world = World(Limits(tokens_per_minute=100))
+    world = World(RateLimits(tokens_per_minute=100))
     first = world.join(tokens=90)
     second = world.join(tokens=50)
     assert second.waits
@@ -266,7 +273,7 @@ def test_an_estimate_is_corrected_by_what_was_used() -> None:
 
 
 def test_what_was_used_after_its_minute_counts_for_the_next() -> None:
-    world = World(Limits(tokens_per_minute=100))
+    world = World(RateLimits(tokens_per_minute=100))
     first = world.join(tokens=10)
     world.later(MINUTE_S + 1)
     world.limiter.used(first, 110, 110, 1, world.now)
@@ -275,7 +282,7 @@ def test_what_was_used_after_its_minute_counts_for_the_next() -> None:
 
 
 def test_the_tokens_of_one_that_was_refused_were_not_used() -> None:
-    world = World(Limits(tokens_per_minute=100))
+    world = World(RateLimits(tokens_per_minute=100))
     first = world.join(tokens=90)
     world.refuse(first, 1.0)
     assert world.later(1.0) == [first]

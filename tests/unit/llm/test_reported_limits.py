@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.llm.limits.reported_limits import ReportedLimit, read_limits
+from treadle.llm import ReportedLimit, read_limits
 
 NOW = 1_700_000_000.0
 

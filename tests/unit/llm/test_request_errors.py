@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from model_server import DEADLINE, ModelServer, Reply, chunked, model_server, sse, status, text_events
-from treadle.llm import ModelError, ModelRequest, TextDelta
-from treadle.llm.provider import read_provider
-from treadle.llm.provider_client import ABSENT_RETRIES
-from treadle.llm.provider_model import ProviderModel
+from treadle.llm import ABSENT_RETRIES, ModelError, ModelRequest, ProviderModel, TextDelta, read_provider
 
 pytestmark = pytest.mark.anyio
 SECRET = "s3cret-value"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from treadle.llm.model import ModelRequest
-from treadle.llm.provider import read_provider
-from treadle.llm.responses.body import encode_body
-from treadle.llm.wire_api import Asking
+from treadle.llm import FLAT, Asking, HttpFailure, ModelRequest, read_provider
+from treadle.llm.responses import encode_body, other_way
 
 USER = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
 
@@ -79,3 +79,44 @@ def test_items_pass_unchanged_as_objects_and_as_bytes(items: list[dict[str, Any]
     raw = [Raw(json.dumps(item).encode()) for item in items]
     assert body(input=items)["input"] == items
     assert body(input=raw)["input"] == items
+
+
+# --- namespaces -------------------------------------------------------------------------------------------------------
+
+GO = {"type": "function", "name": "go", "description": "Goes.", "strict": False, "parameters": {"type": "object"}}
+SPACE = {"type": "namespace", "name": "mcp__s", "description": "d", "tools": [GO, {**GO, "name": "x" * 80}]}
+CALL = {"type": "function_call", "call_id": "1", "name": "go", "namespace": "mcp__s", "arguments": "{}"}
+
+
+@pytest.mark.parametrize("as_raw", [False, True])
+@pytest.mark.parametrize(("quirks", "setting"), [({FLAT}, True), (set(), False)])
+def test_a_server_without_namespaces_gets_plain_functions(as_raw: bool, quirks: set[str], setting: bool) -> None:
+    tools: list[Any] = [{"type": "function", "name": "own"}, {**SPACE, "tools": [{**GO, "defer_loading": True}]}]
+    items: list[Any] = [USER, CALL, {"type": "function_call_output", "call_id": "1", "output": '"namespace"'}]
+    if as_raw:
+        tools, items = ([Raw(msgspec.json.encode(each)) for each in kind] for kind in (tools, items))
+    provider = read_provider("mock", {"base_url": "http://127.0.0.1:1/v1", "namespaces": setting})
+    request = ModelRequest(model="m", input=items, tools=tools)
+    made = json.loads(encode_body(request, Asking(provider, frozenset(quirks))))
+    assert made["tools"] == [{"type": "function", "name": "own"}, {**GO, "name": "mcp__s__go"}]
+    flat = {key: value for key, value in CALL.items() if key != "namespace"}
+    assert made["input"][:2] == [USER, {**flat, "name": "mcp__s__go"}]
+    assert made["input"][2]["output"] == '"namespace"'
+
+
+def test_namespaces_stay_where_they_are_known() -> None:
+    made = body(tools=[SPACE], input=[CALL])
+    assert (made["tools"], made["input"]) == ([SPACE], [CALL])
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "learned"),
+    [
+        (400, "Input tag 'namespace' found using 'type' does not match any of the expected tags: 'function'", {FLAT}),
+        (422, '{"error":{"message":"Unknown tool type: Namespace"}}', {FLAT}),
+        (400, "the model is not loaded", None),
+        (500, "namespace", None),
+    ],
+)
+def test_a_refusal_of_namespaces_is_understood(status: int, said: str, learned: set[str] | None) -> None:
+    assert other_way(HttpFailure(status, {}, said.encode(), "url"), frozenset()) == learned

@@ -22,21 +22,24 @@ from model_server import (
     status,
     text_events,
 )
-from treadle.http.http_connection import PoolStats
-from treadle.llm.model import (
+from treadle.http import PoolStats
+from treadle.llm import (
     Completed,
     Created,
     ErrorKind,
+    FunctionCallItem,
     ItemDone,
     ItemStarted,
+    MessageItem,
     ModelError,
     ModelEvent,
     ModelRequest,
+    ProviderConfigError,
+    ProviderModel,
+    ProviderStream,
     TextDelta,
+    read_provider,
 )
-from treadle.llm.output_items import MessageItem
-from treadle.llm.provider import ProviderConfigError, read_provider
-from treadle.llm.provider_model import ProviderModel, ProviderStream
 
 pytestmark = pytest.mark.anyio
 SECRET = "s3cret-value"
@@ -436,3 +439,23 @@ async def test_failures_leave_no_connection_in_use(server: ModelServer) -> None:
 async def test_another_wire_api_is_refused(server: ModelServer) -> None:
     with pytest.raises(ProviderConfigError, match="wire_api: found `smoke`, allowed is one of `responses`, `chat`"):
         model_at(server, wire_api="smoke")
+
+
+async def test_a_server_that_refuses_namespaces_is_offered_functions_from_then_on(server: ModelServer) -> None:
+    go = {"type": "function", "name": "go", "parameters": {"type": "object"}}
+    request = ModelRequest(
+        model="m",
+        input=REQUEST.input,
+        tools=[{"type": "namespace", "name": "mcp__s", "description": "", "tools": [go]}],
+    )
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "mcp__s__go", "arguments": "{}"}
+    answer = chunked(sse({"type": "response.output_item.done", "item": call}, completed()))
+    server.play(status(400, "Input tag 'namespace' found using 'type' does not match"), answer, answer)
+    model = model_at(server)
+    for _ in range(2):
+        events = await collect(model, request)
+        (item,) = [event.item for event in events if isinstance(event, ItemDone)]
+        assert isinstance(item, FunctionCallItem)
+        assert (item.namespace, item.name) == ("mcp__s", "go")
+    assert [asked.body["tools"][0]["name"] for asked in server.asked] == ["mcp__s", "mcp__s__go", "mcp__s__go"]
+    await model.close()

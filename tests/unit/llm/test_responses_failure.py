@@ -8,11 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.llm.backoff import MAX_PAUSE_S, pause
-from treadle.llm.failure import MAX_TEXT, http_failure, retry_after
-from treadle.llm.model import MAX_ASKED_S, ErrorKind, HttpFailure, ModelError
-from treadle.llm.responses.translate import Translator
-from treadle.llm.sse import SseEvent
+from treadle.http import SseEvent
+from treadle.llm import (
+    MAX_ASKED_S,
+    MAX_PAUSE_S,
+    MAX_TEXT,
+    ErrorKind,
+    HttpFailure,
+    ModelError,
+    ResponsesTranslator,
+    pause,
+    retry_after,
+)
+from treadle.llm.failure import http_failure
 
 NOW = 1_792_567_660.0  # Wed, 21 Oct 2026 07:27:40 GMT
 URL = "http://127.0.0.1:1/v1/responses"
@@ -154,7 +162,7 @@ def test_statuses(status: int, text: str, message: str | None, kind: ErrorKind, 
 )
 def test_failures_in_a_stream(event: dict[str, object], message: str | None, kind: ErrorKind, retryable: bool) -> None:
     with pytest.raises(ModelError) as caught:
-        Translator().receive(SseEvent("", json.dumps(event)))
+        ResponsesTranslator().receive(SseEvent("", json.dumps(event)))
     error = caught.value
     assert (error.kind, error.retryable, error.http_status) == (kind, retryable, None)
     assert message is None or error.message == message
@@ -166,7 +174,7 @@ def test_failures_in_a_stream(event: dict[str, object], message: str | None, kin
 def test_a_rate_limit_says_how_long_to_wait(said: str, seconds: float | None) -> None:
     event = {"type": "response.failed", "response": {"error": {"code": "rate_limit_exceeded", "message": said}}}
     with pytest.raises(ModelError) as caught:
-        Translator().receive(SseEvent("", json.dumps(event)))
+        ResponsesTranslator().receive(SseEvent("", json.dumps(event)))
     assert caught.value.retry_after_s == seconds
     assert caught.value.retryable
 

@@ -10,31 +10,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_server import completed, text_events
-from treadle.llm.model import (
+from treadle.http import SseEvent
+from treadle.llm import (
+    MAX_OPEN,
     Completed,
     Created,
+    CustomToolCallItem,
+    FunctionCallItem,
     ItemDone,
     ItemStarted,
+    MessageItem,
     ModelError,
     ModelEvent,
+    OtherItem,
     ReasoningDelta,
+    ReasoningItem,
     ReasoningSummaryDelta,
     ReasoningSummaryPart,
+    ResponsesTranslator,
     TextDelta,
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
 )
-from treadle.llm.output_items import CustomToolCallItem, FunctionCallItem, MessageItem, OtherItem, ReasoningItem
-from treadle.llm.responses.translate import MAX_OPEN, Translator
-from treadle.llm.sse import SseEvent
-from treadle.testing.wire_suite import check_order
+from treadle.testing import check_order
 
 Json = dict[str, Any]
 
 
-def feed(*events: Json, translator: Translator | None = None) -> list[ModelEvent]:
-    translator = translator or Translator()
+def feed(*events: Json, translator: ResponsesTranslator | None = None) -> list[ModelEvent]:
+    translator = translator or ResponsesTranslator()
     return [out for event in events for out in translator.receive(SseEvent(str(event.get("type")), json.dumps(event)))]
 
 
@@ -174,18 +179,18 @@ def test_an_item_announced_twice_starts_once() -> None:
     ],
 )
 def test_what_is_not_understood_is_passed_on(data: str) -> None:
-    (event,) = Translator().receive(SseEvent("name", data))
+    (event,) = ResponsesTranslator().receive(SseEvent("name", data))
     assert isinstance(event, UnknownEvent)
     assert event.data == data
 
 
 def test_the_done_mark_of_other_apis_is_no_event() -> None:
-    assert Translator().receive(SseEvent("", "[DONE]")) == []
+    assert ResponsesTranslator().receive(SseEvent("", "[DONE]")) == []
 
 
 @pytest.mark.parametrize("response", [{}, {"id": None, "usage": None}, {"usage": {"input_tokens": "many"}}, 1])
 def test_odd_usage_does_not_spoil_a_response(response: object) -> None:
-    translator = Translator()
+    translator = ResponsesTranslator()
     assert feed({"type": "response.completed", "response": response}, translator=translator) == [Completed("")]
     translator.end()
 
@@ -198,14 +203,14 @@ def test_a_missing_total_is_the_sum() -> None:
 
 def test_a_cut_stream() -> None:
     with pytest.raises(ModelError) as caught:
-        Translator().end()
+        ResponsesTranslator().end()
     error = caught.value
     assert error.message == "stream disconnected before completion: stream closed before response.completed"
     assert (error.kind, error.retryable) == ("cut", True)
 
 
 def test_a_server_that_only_starts_items_is_stopped() -> None:
-    translator = Translator()
+    translator = ResponsesTranslator()
     feed(*(added(message(id=str(n))) for n in range(MAX_OPEN)), translator=translator)
     with pytest.raises(ModelError, match="more than"):
         feed(added(message(id="one more")), translator=translator)
@@ -242,3 +247,22 @@ def test_whatever_comes_the_order_is_kept(script: list[Json]) -> None:
     check_order(events)
     finished = sum(isinstance(event, ItemDone) for event in events)
     assert finished == sum(event["type"] == "response.output_item.done" for event in script)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("mcp__s__go", ("mcp__s", "go")), ("mcp__s__nosuch", (None, "mcp__s__nosuch")), ("own__go", (None, "own__go"))],
+)
+def test_a_joined_name_is_taken_apart(name: str, expected: tuple[str | None, str]) -> None:
+    tools: list[Json] = [
+        {"type": "namespace", "name": "mcp__s", "tools": [{"type": "function", "name": "go"}]},
+        {"type": "function", "name": "own__go"},
+    ]
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": name, "arguments": "{}"}
+    started, ended = feed(added({**call, "arguments": ""}), done(call), translator=ResponsesTranslator(tools))
+    for event in (started, ended):
+        assert isinstance(event, ItemStarted | ItemDone)
+        assert isinstance(event.item, FunctionCallItem)
+        assert (event.item.namespace, event.item.name) == expected
+        raw = json.loads(bytes(event.item.raw))
+        assert (raw.get("namespace"), raw["name"], raw["id"]) == (*expected, "fc_1")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from treadle.llm.schema_value import schema_value
+from treadle.llm import schema_value
 
 Json = dict[str, Any]
 NAMES = st.sampled_from(["a", "b", "c d", "e/f"])
@@ -51,7 +51,6 @@ FLAT = (
             {"type": "null"},
             {"const": [1, {"x": None}]},
             {"enum": ["x", "y"]},
-            {"type": "integer", "enum": ["x", 3]},
             {"type": ["null", "string"]},
             {"type": "string", "format": "date-time"},
             {"$ref": "#/$defs/node"},
@@ -107,9 +106,6 @@ def test_it_fits(schema: Any, words: str) -> None:
     [
         ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}, {"a": "words", "b": 0}),
         ({"type": "array", "items": {"type": "boolean"}, "minItems": 2}, [False, False]),
-        ({"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "uniqueItems": True}, ["x", "y"]),
-        ({"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True}, ["words", "words 2"]),
-        ({"type": "array", "prefixItems": [{"const": 1}], "items": {"const": 2}, "minItems": 3}, [1, 2, 2]),
         ({"anyOf": [{"type": "null"}, {"type": "number", "minimum": 5}]}, 5),
         ({"type": "object", "allOf": [{"properties": {"a": {"const": 1}}}, {"required": ["a"]}]}, {"a": 1}),
         ({"type": ["null", "string"]}, "words"),

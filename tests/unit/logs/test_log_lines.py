@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from treadle import secrets
-from treadle.cli.listening import listener_token
-from treadle.logs.log_format import JsonLine, TextLine
-from treadle.logs.trace import IDS
+from treadle.cli import listener_token
+from treadle.logs import IDS, JsonLine, TextLine
 from treadle.transport import Address
 
 SECRET = "plain-words-nobody-would-call-a-key"
@@ -123,6 +122,7 @@ def test_a_key_that_became_known_later_is_hidden(known: set[str]) -> None:
 @pytest.mark.parametrize("in_file", [False, True])
 def test_the_token_of_a_listener_is_hidden(known: set[str], tmp_path: Path, in_file: bool) -> None:
     (tmp_path / "token").write_text(SECRET)
+    (tmp_path / "token").chmod(0o600)
     arguments = Namespace(token_file=str(tmp_path / "token") if in_file else None, no_token=False)
     token = listener_token(Address.parse("ws://127.0.0.1:0"), arguments)
     assert known == {token.value}

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.logs.log_file import LogFile
-from treadle.logs.log_setup import set_up_logging
+from treadle.logs import LogFile, set_up_logging
 
 SetUp = Callable[..., logging.Handler]
 logger = logging.getLogger("treadle.test_log_setup")

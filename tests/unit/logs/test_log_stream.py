@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from treadle.logs.log_format import JsonLine
-from treadle.logs.log_stream import LogStream
+from treadle.logs import JsonLine, LogStream
 
 MANY = 5_000  # far more than a pipe holds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.logs.trace import IDS, outgoing, outside, trace_of
+from treadle.logs import IDS, outgoing, outside, trace_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"

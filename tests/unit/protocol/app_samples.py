@@ -10,22 +10,25 @@ from typing import Any
 import msgspec
 from msgspec import Struct, inspect
 
-from treadle.protocol.app import METHODS, NOTIFICATIONS, SERVER_REQUESTS
-from treadle.protocol.app.accounts import GetAccountRateLimitsResponse, RateLimitSnapshot
-from treadle.protocol.app.base import _Union
-from treadle.protocol.app.hooks import HookMetadata
-from treadle.protocol.app.inputs import ImageUserInput
-from treadle.protocol.app.items import ImageGenerationThreadItem
-from treadle.protocol.app.mcp import ResourceContent
-from treadle.protocol.app.outputs import InputImageFunctionCallOutputContentItem
-from treadle.protocol.app.permissions import FileSystemSpecialPath
-from treadle.protocol.app.plugins import (
+from treadle.protocol.app import (
+    METHODS,
+    NOTIFICATIONS,
+    SERVER_REQUESTS,
     ExternalAgentConfigDetectResponse,
+    FileSystemSpecialPath,
+    GetAccountRateLimitsResponse,
+    HookMetadata,
+    ImageGenerationThreadItem,
+    ImageUserInput,
+    InputImageFunctionCallOutputContentItem,
+    McpServerElicitationRequestParams,
     PluginInstalledResponse,
     PluginListParams,
     PluginListResponse,
+    RateLimitSnapshot,
+    ResourceContent,
 )
-from treadle.protocol.app.questions import McpServerElicitationRequestParams
+from treadle.protocol.app.base import _Union
 
 _FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 _HOOK: dict[str, Any] = {

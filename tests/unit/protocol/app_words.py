@@ -6,7 +6,7 @@ import pkgutil
 from importlib import import_module
 
 import treadle.protocol.app as app
-from treadle.protocol.app.base import Word
+from treadle.protocol.app import Word
 
 
 def words() -> list[type[Word]]:

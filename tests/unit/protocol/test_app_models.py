@@ -11,44 +11,34 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from treadle.protocol.app import METHODS, Wire, convert, encode
-from treadle.protocol.app.accounts import ApiKeyLoginAccountParams, ChatgptAuthTokensLoginAccountParams
-from treadle.protocol.app.base import Variant
-from treadle.protocol.app.commands import CommandExecParams
-from treadle.protocol.app.config import ConfigValueWriteParams
-from treadle.protocol.app.inputs import TextUserInput
-from treadle.protocol.app.items import CommandExecutionThreadItem, PlanThreadItem, ThreadItem, UnknownItem
-from treadle.protocol.app.questions import McpServerElicitationRequestResponse, ToolRequestUserInputAnswer
-from treadle.protocol.app.thread_methods import ThreadListParams, ThreadMetadataGitInfoUpdateParams, ThreadStartParams
-from treadle.protocol.app.turn_errors import CodexErrorInfo
-from treadle.protocol.app.turns import Turn, TurnStartParams, TurnStatus
-from unit.protocol.app_samples import samples, structs
+from treadle.protocol.app import (
+    METHODS,
+    ApiKeyLoginAccountParams,
+    ChatgptAuthTokensLoginAccountParams,
+    CodexErrorInfo,
+    CommandExecParams,
+    CommandExecutionThreadItem,
+    ConfigValueWriteParams,
+    FeedbackSaveParams,
+    McpServerElicitationRequestResponse,
+    PlanThreadItem,
+    TextUserInput,
+    ThreadItem,
+    ThreadListParams,
+    ThreadMetadataGitInfoUpdateParams,
+    ThreadStartParams,
+    ToolRequestUserInputAnswer,
+    Turn,
+    TurnStartParams,
+    TurnStatus,
+    UnknownItem,
+    Wire,
+    convert,
+    encode,
+)
+from unit.protocol.app_samples import structs
 
 MODELS = [struct for struct in structs() if issubclass(struct, Wire)]
-
-
-def test_every_struct_has_the_helpers() -> None:
-    assert len(MODELS) == len(structs()) > 250
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_dump_and_validate_are_inverse(model: type[Wire]) -> None:
-    for sample in samples(model):
-        assert isinstance(sample, Wire)
-        assert model.model_validate(sample.model_dump(by_alias=True)) == sample
-        assert model.model_validate(sample.model_dump(by_alias=True, mode="json", exclude_none=False)) == sample
-        assert model.model_validate(json.loads(sample.model_dump_json(by_alias=True))) == sample
-        assert model.model_validate(sample) is sample
-
-
-@pytest.mark.parametrize("model", [model for model in MODELS if issubclass(model, Variant)], ids=lambda m: m.__name__)
-def test_a_tag_may_be_given_and_must_be_right(model: type[Variant]) -> None:
-    for sample in samples(model):
-        assert isinstance(sample, Variant)
-        members = {name: getattr(sample, name) for name in sample.__struct_fields__}
-        assert model(type=sample.type, **members) == sample
-        with pytest.raises(ValueError, match=f"`type` of {model.__name__} is always '{sample.type}', not 'wrong'"):
-            model(type="wrong", **members)
 
 
 def test_a_class_tells_its_members() -> None:
@@ -56,14 +46,6 @@ def test_a_class_tells_its_members() -> None:
     assert list(members) == list(ThreadListParams.__struct_fields__)
     assert members["search_term"].encode_name == "searchTerm"
     assert TextUserInput(text="x").model_fields.keys() == TextUserInput.model_fields.keys()
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_a_full_dump_says_what_the_wire_says(model: type[Wire]) -> None:
-    for sample in samples(model)[1:2]:
-        assert isinstance(sample, Wire)
-        wire = json.loads(encode(sample))
-        assert {name: value for name, value in sample.model_dump(by_alias=True).items() if name in wire} == wire
 
 
 def test_dump_with_the_names_of_python() -> None:
@@ -75,6 +57,14 @@ def test_dump_with_the_names_of_python() -> None:
     assert dumped["items"][0]["exit_code"] is None
     assert "exit_code" not in turn.model_dump(exclude_none=True)["items"][0]
     assert json.loads(turn.model_dump_json()) == dumped
+
+
+def test_a_dump_without_none_leaves_out_params_at_their_default() -> None:
+    given = {"classification": "bug", "savePath": "/p"}
+    params = FeedbackSaveParams.model_validate(given)
+    assert params.model_dump(by_alias=True, exclude_none=True) == given
+    assert params.model_dump(by_alias=True)["includeLogs"] is False
+    assert params.model_copy(update={"include_logs": True}).model_dump(exclude_none=True)["include_logs"] is True
 
 
 def test_only_the_known_modes() -> None:
@@ -174,10 +164,10 @@ import sys, treadle.protocol.app as app
 names = list(app.METHODS), "x" in app.METHODS, len(app.NOTIFICATIONS)
 print(*sorted(name for name in sys.modules if name.startswith("treadle.protocol.app")))
 app.METHODS["fs/copy"].params
-print("treadle.protocol.app.files" in sys.modules, "treadle.protocol.app.items" in sys.modules)
+print("treadle.protocol.app.machine_methods" in sys.modules, "treadle.protocol.app.items" in sys.modules)
 """
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
     loaded, after = out.splitlines()
-    parts = ("", ".base", ".methods", ".registry")
+    parts = ("", ".base", ".methods")
     assert loaded.split() == [f"treadle.protocol.app{part}" for part in parts]
     assert after == "True False"

@@ -13,18 +13,20 @@ from msgspec import Raw
 
 from treadle.errors import MalformedMessage
 from treadle.rpc import (
+    MAX_VALUES,
+    ErrorBody,
     Failure,
     Notification,
     Reply,
     Request,
     decode,
     decode_lenient,
+    decode_problem,
     encode_failure,
     encode_notification,
     encode_reply,
     encode_request,
 )
-from treadle.rpc.message import MAX_VALUES, ErrorBody
 
 TRUST = pytest.mark.parametrize("untrusted", [False, True], ids=["trusted", "untrusted"])
 
@@ -312,6 +314,26 @@ def test_trust_only_adds_refusals(envelope: dict[str, object]) -> None:
     assert decode(frame) == checked
 
 
+def test_who_sent_half_a_character_can_be_answered() -> None:
+    frame = rb'{"id":7,"method":"m","params":{"a":"x\ud800y","b":[1]}}'
+    for request in (decode(frame), decode(frame, untrusted=True), decode_lenient(frame)):
+        assert isinstance(request, Request)
+        assert (request.id, request.method) == (7, "m")
+        with pytest.raises(msgspec.DecodeError) as caught:
+            msgspec.json.decode(request.params)
+        assert decode_problem(bytes(request.params), caught.value) == "a text has half a character (a lone surrogate)"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [rb'["\ud800"]', rb'{"id":"\ud800","method":"m"}', rb'{"id":1,"method":"\ud800"}', rb'"\ud800', rb'{"\ud800":1}'],
+)
+def test_half_a_character_elsewhere_is_no_message(frame: bytes) -> None:
+    for read in (decode, decode_lenient):
+        with pytest.raises(MalformedMessage):
+            read(frame)
+
+
 # --- encoding --------------------------------------------------------------------------------------------------------
 
 IDS = st.integers(-(2**63), 2**63 - 1) | st.text()
@@ -333,3 +355,14 @@ def test_wire_has_no_jsonrpc_member_and_no_empty_data() -> None:
     assert json.loads(encode_notification("m")) == {"method": "m", "params": {}}
     assert json.loads(encode_reply("a", Point(1))) == {"id": "a", "result": {"x": 1}}
     assert json.loads(encode_failure(-1, -32600, "why")) == {"id": -1, "error": {"code": -32600, "message": "why"}}
+
+
+def test_wire_has_the_jsonrpc_member_for_who_wants_it() -> None:
+    for frame, rest in (
+        (encode_request(1, "m", {"a": [1]}, jsonrpc=True), {"id": 1, "method": "m", "params": {"a": [1]}}),
+        (encode_notification("m", jsonrpc=True), {"method": "m", "params": {}}),
+        (encode_reply("a", {}, jsonrpc=True), {"id": "a", "result": {}}),
+        (encode_failure(1, -1, "x", jsonrpc=True), {"id": 1, "error": {"code": -1, "message": "x"}}),
+    ):
+        assert json.loads(frame) == {"jsonrpc": "2.0", **rest}
+        assert decode(frame, untrusted=True) == decode(msgspec.json.encode(rest))

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.rpc import nesting
-from treadle.rpc.nesting import MAX_DEPTH, is_too_deep
+from treadle.rpc import MAX_DEPTH, is_too_deep, message
 
 
 def arrays(depth: int) -> bytes:
@@ -59,7 +58,7 @@ def test_it_agrees_with_a_parser(value: Any, ascii_only: bool) -> None:
     data = json.dumps(value, ensure_ascii=ascii_only).encode()
     for limit in range(6):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(nesting, "MAX_DEPTH", limit)
+            patch.setattr(message, "MAX_DEPTH", limit)
             assert is_too_deep(data) is (depth_of(value) > limit)
 
 

@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import OVERLOADED, MalformedMessage, RpcError
-from treadle.rpc import Answer, Notification, Request, RpcPeer, encode_failure, encode_notification, encode_request
-from treadle.rpc.peer import UnmatchedAnswer
+from treadle.rpc import (
+    Answer,
+    Notification,
+    Request,
+    RpcPeer,
+    UnmatchedAnswer,
+    encode_failure,
+    encode_notification,
+    encode_request,
+)
 
 
 class Value(msgspec.Struct):
@@ -128,3 +136,16 @@ def test_drain_gives_every_open_token_once() -> None:
     assert peer.drain() == []
     with pytest.raises(UnmatchedAnswer):
         peer.receive(_reply(_id(frames[0]), {}))
+
+
+def test_a_forgotten_request_is_not_waited_for() -> None:
+    peer: RpcPeer[str] = RpcPeer(jsonrpc=True)
+    first, second = peer.request("m", None, "a"), peer.request("m", None, "b")
+    assert json.loads(first)["jsonrpc"] == "2.0"
+    assert (peer.last_id, peer.pending, peer.awaits(_id(first))) == (_id(second), 2, True)
+    assert peer.forget(_id(first)) == "a"
+    assert peer.forget(_id(first)) is None
+    assert (peer.pending, peer.awaits(_id(first))) == (1, False)
+    with pytest.raises(UnmatchedAnswer):
+        peer.receive(_reply(_id(first), {}))
+    assert peer.drain() == ["b"]

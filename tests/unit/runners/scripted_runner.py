@@ -7,9 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
-from treadle.runners.engine import RunOptions
-from treadle.runners.run_events import CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.scheduling.jobs import Job
+from treadle.runners import CompletedEvent, Event, Job, ResumeToken, RunOptions, StartedEvent
 
 ENGINE = "codex"
 

@@ -8,19 +8,25 @@ from typing import Any
 import pytest
 
 from treadle.errors import ArgumentTypeError
-from treadle.runners.claude import ENGINE, MAX_OPEN, ClaudeRunner
-from treadle.runners.engine import (
+from treadle.runners import (
+    MAX_OPEN,
+    ActionEvent,
     ApprovalAnswer,
     ApprovalAsk,
+    ClaudeRunner,
     CloseInput,
+    CompletedEvent,
     Ending,
+    OutputReader,
     Reply,
+    ResumeToken,
     RunOptions,
     RunRequest,
+    StartedEvent,
+    TextDelta,
     Withdrawn,
 )
-from treadle.runners.output_reader import OutputReader
-from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
+from treadle.runners.claude import ENGINE
 
 SESSION = "5575bb59-b940-4a07-bfd2-c614e3347b63"
 TOKEN = ResumeToken("claude", SESSION)
@@ -141,10 +147,10 @@ def test_the_prompt_is_text_and_all_that_is_written() -> None:
 
 
 def test_the_prompt_is_a_message_when_claude_may_ask() -> None:
-    request = RunRequest(prompt='two\nlines "quoted" \udce4', options=ASKING)
+    request = RunRequest(prompt='two\nlines "quoted" ä', options=ASKING)
     hello, user = [json.loads(line) for line in ENGINE.prompt(request).splitlines()]
     assert (hello["type"], hello["request"]["subtype"]) == ("control_request", "initialize")
-    assert user == {"type": "user", "message": {"role": "user", "content": 'two\nlines "quoted" ?'}}
+    assert user == {"type": "user", "message": {"role": "user", "content": 'two\nlines "quoted" ä'}}
     assert ENGINE.keeps_input_open(request)
 
 

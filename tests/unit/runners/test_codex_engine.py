@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 
 from treadle.errors import ArgumentValueError
-from treadle.runners.codex import ENGINE, CodexRunner, find_exec_only_flag
-from treadle.runners.engine import Ending, RunOptions, RunRequest
-from treadle.runners.output_reader import OutputReader
-from treadle.runners.run_events import (
+from treadle.runners import (
     ActionEvent,
+    CodexRunner,
     CompletedEvent,
+    Ending,
+    OutputReader,
     ResumeToken,
+    RunOptions,
+    RunRequest,
     StartedEvent,
+    find_exec_only_flag,
 )
+from treadle.runners.codex import ENGINE
 
 SESSION = "019b73c4-0c3f-7701-a0bb-aac6b4d8a3bc"
 TOKEN = ResumeToken("codex", SESSION)
@@ -109,7 +113,7 @@ def test_a_warning_before_the_start_keeps_its_place() -> None:
         False,
     )
     assert started == StartedEvent("codex", TOKEN)
-    assert completed.ok
+    assert isinstance(completed, CompletedEvent)
 
 
 @pytest.mark.parametrize("reason", ["", " (high demand)"])

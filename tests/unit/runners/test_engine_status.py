@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.runners.last_errors import MAX_ERROR, LastError, LastErrors
-from treadle.runners.status import engine_statuses, is_older, read_version
+from treadle.runners import MAX_ERROR, LastError, LastErrors, engine_statuses, is_older, read_version
 
 
 @pytest.fixture

@@ -15,10 +15,21 @@ import pytest
 
 import engine_streams
 from engine_streams import Stream
-from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, Ending, Engine, Output, RunOptions, RunRequest
-from treadle.runners.engine_registry import BUILT_IN, find_engine
-from treadle.runners.output_reader import OutputReader
-from treadle.runners.run_events import CompletedEvent, ResumeToken, StartedEvent
+from treadle.runners import (
+    BUILT_IN,
+    ApprovalAnswer,
+    ApprovalAsk,
+    CompletedEvent,
+    Ending,
+    Engine,
+    Output,
+    OutputReader,
+    ResumeToken,
+    RunOptions,
+    RunRequest,
+    StartedEvent,
+    find_engine,
+)
 from treadle.testing import check_engine
 
 FOLDER: Final = Path(__file__).parents[2] / "data" / "engine_events"

@@ -13,26 +13,32 @@ from pathlib import Path
 
 import pytest
 
-from treadle.runners.scheduling.job_journal import (
+from treadle.runners import (
     COMPACT_BYTES,
-    Journal,
+    Job,
+    JobDone,
+    JobJournal,
+    JobQueued,
+    JobRunning,
+    JobSession,
     JournalError,
     JournalFile,
     JournalInUse,
+    JournalLine,
+    UnfinishedJob,
     journal_path,
+    plan_recovery,
 )
-from treadle.runners.scheduling.jobs import Job
-from treadle.runners.scheduling.ledger import Done, Entry, Line, Queued, Running, Session
 from unit.runners.scripted_runner import ENGINE, token
 
 pytestmark = pytest.mark.anyio
 
 
-def queued(id: str, prompt: str = "do it", after: str | None = None) -> Queued:
-    return Queued(Job(engine=ENGINE, prompt=prompt, id=id), after)
+def queued(id: str, prompt: str = "do it", after: str | None = None) -> JobQueued:
+    return JobQueued(Job(engine=ENGINE, prompt=prompt, id=id), after)
 
 
-def write(path: Path, *lines: Line) -> list[Entry]:
+def write(path: Path, *lines: JournalLine) -> list[UnfinishedJob]:
     """Add lines in a session of their own, and see what the next one finds."""
     file = JournalFile(str(path))
     file.open()
@@ -41,14 +47,14 @@ def write(path: Path, *lines: Line) -> list[Entry]:
     return read(path)
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path) -> list[UnfinishedJob]:
     file = JournalFile(str(path))
     entries = file.open()
     file.close()
     return entries
 
 
-def ids(entries: list[Entry]) -> list[str]:
+def ids(entries: list[UnfinishedJob]) -> list[str]:
     return [entry.job.id for entry in entries]
 
 
@@ -62,30 +68,30 @@ def path(tmp_path: Path) -> Path:
 
 def test_it_knows_what_waits_and_what_ran_and_forgets_what_is_done(path: Path) -> None:
     write(path, queued("a"), queued("b"), queued("c"), queued("d"))
-    write(path, Running("a"), Session("a", token("s")), Running("b"), Done("c"))
+    write(path, JobRunning("a"), JobSession("a", token("s")), JobRunning("b"), JobDone("c"))
     first, second, fourth = read(path)
     assert (first.running, first.session, first.starts) == (True, token("s"), 1)
     assert (second.running, second.session) == (True, None)
     assert (fourth.job, fourth.running) == (queued("d").job, False)
-    assert ids(write(path, Done("a"), Done("d"))) == ["b"]
-    assert write(path, Done("b")) == []
+    assert ids(write(path, JobDone("a"), JobDone("d"))) == ["b"]
+    assert write(path, JobDone("b")) == []
     assert path.read_bytes() == b""
 
 
 def test_a_follow_up_gets_its_session_with_the_job_that_it_follows(path: Path) -> None:
-    early = write(path, queued("a"), Running("a"), queued("b", after="a"))
+    early = write(path, queued("a"), JobRunning("a"), queued("b", after="a"))
     assert early[1].after == "a"
-    write(path, Session("a", token("s")), queued("c", after="a"))
-    later = write(path, Done("a"))
+    write(path, JobSession("a", token("s")), queued("c", after="a"))
+    later = write(path, JobDone("a"))
     assert [(entry.job.resume, entry.after) for entry in later] == [(token("s"), None), (token("s"), None)]
 
 
 def test_a_job_that_waits_again_keeps_its_place_and_its_count(path: Path) -> None:
-    write(path, queued("a"), Running("a"), queued("b"))
-    again = write(path, Queued(queued("a", "continue").job, starts=1))
+    write(path, queued("a"), JobRunning("a"), queued("b"))
+    again = write(path, JobQueued(queued("a", "continue").job, starts=1))
     assert ids(again) == ["a", "b"]
     assert (again[0].running, again[0].starts, again[0].job.prompt) == (False, 1, "continue")
-    assert write(path, Running("a"))[0].starts == 2
+    assert write(path, JobRunning("a"))[0].starts == 2
     assert read(path)[0].starts == 2
 
 
@@ -127,13 +133,13 @@ async def test_who_gives_up_opening_does_not_keep_the_lock(path: Path, monkeypat
     go, opening = threading.Event(), threading.Event()
     plain = JournalFile.open
 
-    def slow(file: JournalFile) -> list[Entry]:
+    def slow(file: JournalFile) -> list[UnfinishedJob]:
         opening.set()
         assert go.wait(30)
         return plain(file)
 
     monkeypatch.setattr(JournalFile, "open", slow)
-    journal = Journal(str(path))
+    journal = JobJournal(str(path))
     task = asyncio.ensure_future(journal.open())
     await asyncio.to_thread(opening.wait, 30)
     task.cancel()
@@ -158,7 +164,22 @@ def test_a_last_line_cut_anywhere_costs_only_that_line(path: Path) -> None:
     assert ids(read(path)) == ["a", "b"]
 
 
-@pytest.mark.parametrize("damage", [b"\x00" * 40, b'{"type":"new","id":"x"}', b"[]", b"\xff\xfe", b'{"type":"queued"}'])
+# Garbage, lines of a version to come, one that is too deep, and one that is long.
+DAMAGE = {
+    "zeros": b"\x00" * 40,
+    "no text": b"\xff\xfe",
+    "no text in a text": b'{"type":"done","id":"\xff"}',
+    "list": b"[]",
+    "no job": b'{"type":"queued"}',
+    "half a character": rb'{"type":"done","id":"\ud800"}',
+    "new type": b'{"type":"new","id":"x"}',
+    "new shape": b'{"type":"queued","version":9,"job":{"engine":["a"],"prompt":"p","id":"z"}}',
+    "deep": b'{"type":"queued","job":{"engine":"x","prompt":"p","id":"z","meta":{"a":' + b"[" * 200_000,
+    "long": b"x" * (8 << 20),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_line_is_skipped_and_said_without_its_words(
     path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,6 +190,32 @@ def test_a_damaged_line_is_skipped_and_said_without_its_words(
     assert "line 2 is damaged" in caplog.text
     assert "private" not in caplog.text
     assert damage not in path.read_bytes()
+    aside = path.with_name("journal.damaged")
+    assert aside.read_bytes() == damage + b"\n"
+    assert stat.S_IMODE(aside.stat().st_mode) == 0o600
+    assert aside.name in caplog.text
+
+
+def test_lines_that_do_not_fit_together_cost_nothing_else(path: Path) -> None:
+    write(path, queued("a", "first"), queued("b", after="c"), queued("c", after="b"), queued("d", after="d"))
+    assert ids(write(path, JobDone("nobody"), JobRunning("nobody"), JobSession("nobody", token("s")))) == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
+    again = write(path, queued("a", "second"), queued("e"))
+    assert (again[0].job.id, again[0].job.prompt) == ("a", "second")
+    plan = plan_recovery(again, "continue")
+    assert [job.id for job, _ in plan.jobs] == ["a", "e"]
+    assert [job.id for job in plan.orphaned] == ["b", "c", "d"]
+
+
+def test_a_member_of_a_newer_version_is_no_damage(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(path, queued("a"))
+    path.write_bytes(path.read_bytes().replace(b'"engine"', b'"newer":{"x":1},"engine"'))
+    assert ids(read(path)) == ["a"]
+    assert caplog.text == ""
 
 
 def test_what_a_killed_writer_left_behind_is_removed(path: Path) -> None:
@@ -194,11 +241,11 @@ def test_a_place_that_cannot_be_used_is_an_error_that_says_so(tmp_path: Path) ->
 def test_it_stays_small(path: Path) -> None:
     file = JournalFile(str(path))
     file.open()
-    file.write([queued("stays", "x" * 1000), Running("stays"), Session("stays", token("s"))])
+    file.write([queued("stays", "x" * 1000), JobRunning("stays"), JobSession("stays", token("s"))])
     largest = 0
     for number in range(1000):
         id = f"job {number}"
-        file.write([queued(id, "y" * 500), Running(id), Session(id, token(id)), Done(id)])
+        file.write([queued(id, "y" * 500), JobRunning(id), JobSession(id, token(id)), JobDone(id)])
         largest = max(largest, path.stat().st_size)
     file.close()
     assert COMPACT_BYTES // 2 < largest < 2 * COMPACT_BYTES
@@ -259,10 +306,10 @@ def test_on_a_full_disk_a_job_is_refused_and_nothing_of_it_is_kept(path: Path, d
 def test_what_has_happened_is_written_as_soon_as_there_is_room(path: Path, disk: Disk) -> None:
     file = JournalFile(str(path))
     file.open()
-    file.write([queued("a"), queued("b"), Running("b")])
+    file.write([queued("a"), queued("b"), JobRunning("b")])
     disk.fill(path)
-    assert all(file.write([Done("a")]))
-    assert all(file.write([Session("b", token("s"))]))
+    assert all(file.write([JobDone("a")]))
+    assert all(file.write([JobSession("b", token("s"))]))
     disk.empty()
     file.close()
     (entry,) = read(path)
@@ -274,7 +321,7 @@ def test_a_long_line_that_does_not_fit_takes_no_short_one_with_it(path: Path, di
     file.open()
     file.write([queued("a")])
     disk.fill(path, 100)
-    results = file.write([queued("b", "x" * 1000), Done("a")])
+    results = file.write([queued("b", "x" * 1000), JobDone("a")])
     assert isinstance(results[0], JournalError)
     file.close()
     disk.empty()
@@ -292,7 +339,7 @@ def test_if_it_cannot_be_written_anew_the_long_one_serves(
     monkeypatch.setattr("treadle.runners.scheduling.job_journal.replace_file", full)
     file.write([queued("stays")])
     for number in range(200):
-        assert not any(file.write([queued(str(number), "y" * 500), Done(str(number))]))
+        assert not any(file.write([queued(str(number), "y" * 500), JobDone(str(number))]))
     file.close()
     assert ids(read(path)) == ["stays"]
     assert 1 <= caplog.text.count("could not be written anew") <= 4
@@ -302,8 +349,8 @@ def test_if_it_cannot_be_written_anew_the_long_one_serves(
 
 
 @asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[Journal]:
-    journal = Journal(str(path))
+async def opened(path: Path) -> AsyncIterator[JobJournal]:
+    journal = JobJournal(str(path))
     async with asyncio.timeout(60):
         await journal.open()
         try:
@@ -352,7 +399,7 @@ async def test_one_of_several_that_fails_is_told(path: Path, disk: Disk, caplog:
         disk.fill(path)
         with pytest.raises(JournalError, match="No space"):
             await journal.write(queued("a"))
-        await journal.note(Done("x"))
+        await journal.note(JobDone("x"))
         assert "will not know what became of a job" in caplog.text
         disk.empty()
         await journal.write(queued("b"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from treadle.runners.logins import LoginStatus, find_login
+from treadle.runners import Engine, LoginStatus, ResumeLine, find_engine, login_status
 
 
 def put(home: Path, name: str, text: str) -> None:
@@ -26,11 +28,11 @@ def put(home: Path, name: str, text: str) -> None:
 )
 def test_a_file_with_a_login(engine: str, file: str, tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path)}
-    assert find_login(engine, environ) == LoginStatus(False, f"no ~/{file}")
+    assert find_engine(engine).login(environ) == LoginStatus(False, f"no ~/{file}")
     put(tmp_path, file, "{}\n")  # after a logout
-    assert find_login(engine, environ).ok is False
+    assert find_engine(engine).login(environ).ok is False
     put(tmp_path, file, '{"token": "very-secret-value"}')
-    found = find_login(engine, environ)
+    found = find_engine(engine).login(environ)
     assert found == LoginStatus(True, f"~/{file}")
     assert "very-secret" not in repr(found)
 
@@ -48,7 +50,7 @@ def test_a_home_somewhere_else(engine: str, variable: str, file: str, tmp_path: 
     place = tmp_path / "elsewhere"
     put(place, file, '{"a": 1}')
     environ = {"HOME": str(tmp_path / "home"), variable: str(place)}
-    assert find_login(engine, environ) == LoginStatus(True, str(place / file))
+    assert find_engine(engine).login(environ) == LoginStatus(True, str(place / file))
 
 
 @pytest.mark.parametrize(
@@ -61,32 +63,51 @@ def test_a_home_somewhere_else(engine: str, variable: str, file: str, tmp_path: 
     ],
 )
 def test_a_variable(engine: str, variable: str, tmp_path: Path) -> None:
-    assert find_login(engine, {"HOME": str(tmp_path), variable: "secret"}) == LoginStatus(True, variable)
-    assert find_login(engine, {"HOME": str(tmp_path), variable: " "}).ok is False
+    assert find_engine(engine).login({"HOME": str(tmp_path), variable: "secret"}) == LoginStatus(True, variable)
+    assert find_engine(engine).login({"HOME": str(tmp_path), variable: " "}).ok is False
 
 
 def test_codex_with_a_provider_of_its_own(tmp_path: Path) -> None:
     put(tmp_path, ".codex/config.toml", 'model_provider = "mine"\n[model_providers.mine]\nenv_key = "MY_KEY"\n')
     environ = {"HOME": str(tmp_path)}
-    assert find_login("codex", environ) == LoginStatus(False, "MY_KEY of the provider mine is not set")
-    assert find_login("codex", {**environ, "MY_KEY": "x"}) == LoginStatus(True, "the provider mine")
+    assert find_engine("codex").login(environ) == LoginStatus(False, "MY_KEY of the provider mine is not set")
+    assert find_engine("codex").login({**environ, "MY_KEY": "x"}) == LoginStatus(True, "the provider mine")
     put(tmp_path, ".codex/config.toml", "this is no [toml")
-    assert find_login("codex", environ) == LoginStatus(False, "no ~/.codex/auth.json")
+    assert find_engine("codex").login(environ) == LoginStatus(False, "no ~/.codex/auth.json")
 
 
 def test_ours_is_as_the_settings_say(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path)}
-    assert find_login("treadle", environ) == LoginStatus(None, "offline model")
+    assert find_engine("treadle").login(environ) == LoginStatus(None, "offline model")
     provider = 'model = "m"\nmodel_provider = "mine"\n[model_providers.mine]\nname = "mine"\nbase_url = "http://127.0.0.1:9/v1"\n'
     put(tmp_path, ".treadle/config.toml", provider)
-    assert find_login("treadle", environ) == LoginStatus(True, "the provider mine")
+    assert find_engine("treadle").login(environ) == LoginStatus(True, "the provider mine")
     put(tmp_path, ".treadle/config.toml", provider + 'env_key = "NO_SUCH_KEY_HERE"\n')
-    found = find_login("treadle", environ)
+    found = find_engine("treadle").login(environ)
     assert found.ok is False
     assert "NO_SUCH_KEY_HERE" in found.where
     put(tmp_path, ".treadle/config.toml", "model = 3")
-    assert find_login("treadle", environ).ok is False
+    assert find_engine("treadle").login(environ).ok is False
 
 
-def test_of_other_engines_nothing_is_known(tmp_path: Path) -> None:
-    assert find_login("other", {"HOME": str(tmp_path)}) == LoginStatus(None)
+def test_of_an_engine_that_says_nothing_about_its_login_nothing_is_known() -> None:
+    engine = Engine(
+        name="plain",
+        program="plain",
+        install="pip install plain",
+        arguments=lambda request: [],
+        start=lambda request: None,
+        translate=lambda state, line: (),
+        finish=lambda state, ending, completed: (),
+        resume=ResumeLine("plain", "plain {}", "plain"),
+    )
+    assert login_status(engine, {}) == LoginStatus(None)
+    assert (engine.log_in, engine.tested) == (None, None)
+
+
+def test_a_login_that_cannot_be_looked_for_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(environ: Mapping[str, str]) -> LoginStatus:
+        raise ZeroDivisionError
+
+    assert login_status(replace(find_engine("codex"), login=broken), {}) == LoginStatus(None)
+    assert "the login of codex could not be looked for" in caplog.text

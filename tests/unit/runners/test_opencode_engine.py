@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 
-from treadle.runners import OpenCodeRunner, RunOptions, Timeouts
-from treadle.runners.engine import Ending, GiveUp, Output, RunRequest
-from treadle.runners.engine_process import DEFAULTS
-from treadle.runners.opencode import ENGINE, MAX_CIRCLES
-from treadle.runners.output_reader import OutputReader
-from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent
+from treadle.runners import (
+    DEFAULTS,
+    MAX_CIRCLES,
+    ActionEvent,
+    CompletedEvent,
+    Ending,
+    GiveUp,
+    OpenCodeRunner,
+    Output,
+    OutputReader,
+    ResumeToken,
+    RunOptions,
+    RunRequest,
+    StartedEvent,
+    Timeouts,
+)
+from treadle.runners.opencode import ENGINE
 
 SESSION = "ses_e2333c05affecKbXD55LAz3oq1"
 TOKEN = ResumeToken("opencode", SESSION)

@@ -10,10 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_streams import cases
-from treadle.runners.engine import Ending, Engine, GiveUp, RunRequest
-from treadle.runners.engine_registry import BUILT_IN, find_engine
-from treadle.runners.output_reader import OutputReader
-from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
+from treadle.runners import (
+    BUILT_IN,
+    Action,
+    ActionEvent,
+    CompletedEvent,
+    Ending,
+    Engine,
+    GiveUp,
+    OutputReader,
+    ResumeToken,
+    RunRequest,
+    StartedEvent,
+    TextDelta,
+    find_engine,
+)
 
 SESSION = "019b73c4-0c3f-7701-a0bb-aac6b4d8a3bc"
 OTHER = "123e4567-e89b-12d3-a456-426614174000"
@@ -144,8 +155,48 @@ def test_another_session_on_the_way_is_a_failure(resume: ResumeToken | None) -> 
     assert last.resume == ResumeToken("codex", SESSION)
 
 
+# How each engine names its session.
+NAMED = {
+    "codex": lambda id: line(type="thread.started", thread_id=id),
+    "treadle": lambda id: line(type="thread.started", thread_id=id),
+    "claude": lambda id: line(type="system", subtype="init", session_id=id),
+    "opencode": lambda id: line(type="step_start", sessionID=id, part={}),
+    "pi": lambda id: line(type="session", id=id, cwd="/project"),
+}
+
+
+@pytest.mark.parametrize(
+    "id", ["--last", "-x", "", "a b", f"{SESSION}\n{OTHER}", f"{SESSION}`; rm", "../../x", "x" * 5000, "a\0", "ä"]
+)
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_session_that_is_none_of_the_engine_is_refused(name: str, id: str) -> None:
+    events = run(find_engine(name), [NAMED[name](id) + b"\n"], Ending(exit_code=0))
+    assert not any(isinstance(event, StartedEvent) for event in events)
+    last = events[-1]
+    assert (last.ok, last.resume) == (False, None)
+    assert "which is no id of it" in last.error
+    assert len(last.error) < 300
+
+
+@pytest.mark.parametrize("id", [7, None, ["x"], {"a": 1}])
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_session_that_is_no_text_is_none(name: str, id: object) -> None:
+    events = run(find_engine(name), [NAMED[name](id) + b"\n"], Ending(exit_code=0))
+    assert not any(isinstance(event, StartedEvent) for event in events)
+    assert (events[-1].ok, events[-1].resume) == (False, None)
+
+
+@pytest.mark.parametrize("answer", ["", " \n"])
+def test_an_end_without_an_answer_is_not_ok(answer: str) -> None:
+    said = line(type="item.completed", item={"id": "item_0", "type": "agent_message", "text": answer})
+    for lines in ([], [CODEX_LINES[0]], [*CODEX_LINES[2:4]], [CODEX_LINES[0], CODEX_LINES[2], said, CODEX_LINES[3]]):
+        last = run(find_engine("codex"), [each + b"\n" for each in lines], Ending(exit_code=0))[-1]
+        assert not last.ok
+        assert "ended without an answer" in last.error
+
+
 def test_a_line_without_end_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.transport.lines.LineFramer.__init__.__kwdefaults__", {"max_line": 100})
+    monkeypatch.setattr("treadle.transport.stdio.LineFramer.__init__.__kwdefaults__", {"max_line": 100})
     reading = OutputReader(find_engine("codex"), RunRequest(prompt=""))
     (give_up,) = reading.receive(b"x" * 200)
     assert isinstance(give_up, GiveUp)

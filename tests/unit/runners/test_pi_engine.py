@@ -7,11 +7,22 @@ from typing import Any
 
 import pytest
 
-from treadle.runners import PiRunner, RunOptions
-from treadle.runners.engine import Ending, Output, RunRequest
-from treadle.runners.output_reader import OutputReader
-from treadle.runners.pi import ENGINE, MAX_RUNNING, PiState, translate
-from treadle.runners.run_events import ActionEvent, CompletedEvent, ResumeToken, StartedEvent, TextDelta
+from treadle.runners import (
+    MAX_RUNNING,
+    ActionEvent,
+    CompletedEvent,
+    Ending,
+    Output,
+    OutputReader,
+    PiRunner,
+    PiState,
+    ResumeToken,
+    RunOptions,
+    RunRequest,
+    StartedEvent,
+    TextDelta,
+)
+from treadle.runners.pi import ENGINE, translate
 
 SESSION = "01a1dccd-8b27-754e-a23f-66ba2db61da3"
 TOKEN = ResumeToken("pi", SESSION)
@@ -242,9 +253,9 @@ def test_a_stream_that_was_cut_is_not_taken_for_an_empty_answer() -> None:
     assert (last.ok, last.error) == (False, "pi gave no answer: the model's stream ended before it said anything.")
 
 
-def test_an_empty_answer_that_was_meant_is_one() -> None:
+def test_an_empty_answer_is_none() -> None:
     last = completed(read(HEADER, TURN, message(), END))
-    assert (last.ok, last.answer, last.error) == (True, "", None)
+    assert (last.ok, last.answer, last.error) == (False, "", "pi ended without an answer.")
 
 
 def test_an_answer_that_was_cut_off_says_so() -> None:

@@ -9,18 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.runners.progress import KEEP_RUNNING, KEEP_TEXT, MAX_TITLE, Progress, cut, elapsed, one_line
-from treadle.runners.run_events import (
+from treadle.runners import (
+    KEEP_RUNNING,
+    KEEP_TEXT,
     Action,
     ActionEvent,
     ActionKind,
     CompletedEvent,
     Event,
     Phase,
+    Progress,
     ResumeToken,
     StartedEvent,
     TextDelta,
+    elapsed,
+    one_line,
 )
+from treadle.runners.progress import MAX_TITLE, cut
 
 TOKEN = ResumeToken("codex", "1")
 

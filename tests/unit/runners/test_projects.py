@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from treadle.config import ConfigError
 from treadle.errors import ArgumentValueError
-from treadle.runners.projects.projects import Project, ProjectError, Projects
+from treadle.runners import Project, ProjectError, Projects
 
 
 @pytest.fixture
@@ -73,6 +74,17 @@ def test_an_unknown_one_is_told_with_the_known_ones(projects: Projects, folder: 
         with pytest.raises(ProjectError, match=r"`web`; the projects are api; to add it, .*projects\.toml") as caught:
             call("web")
         assert caught.value.kind == "unknown"
+
+
+@pytest.mark.parametrize("member", ["path", "worktrees", "base", "engine"])
+def test_an_entry_with_a_nul_is_refused(projects: Projects, folder: Path, member: str) -> None:
+    entry = {"path": str(folder), member: f"{folder}\0x"}
+    projects.file.parent.mkdir(parents=True, exist_ok=True)
+    lines = (f"{name} = {json.dumps(value)}" for name, value in entry.items())
+    projects.file.write_text("[projects.web]\n" + "\n".join(lines))
+    with pytest.raises(ProjectError, match=f"{member} has a NUL character") as caught:
+        projects.find("web")
+    assert caught.value.kind == "bad_entry"
 
 
 @pytest.mark.parametrize("alias", ["", "a b", "-x", "_x", "a/b", "..", "x" * 33, "ü", "a.b", "a\n"])

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.runners.codex import CodexRunner
-from treadle.runners.native import TreadleRunner
-from treadle.runners.run_events import ResumeToken
+from treadle.runners import CodexRunner, ResumeToken, TreadleRunner
 
 SESSION = "019b66fc-64c2-7a71-81cd-081c504cfeb2"
 OTHER = "123e4567-e89b-12d3-a456-426614174000"
@@ -77,3 +75,10 @@ def test_ours_is_not_taken_for_codex() -> None:
     assert CodexRunner().extract_resume(line) is None
     assert ours.extract_resume(line) == ResumeToken("treadle", SESSION)
     assert ours.extract_resume(f"codex resume {SESSION}") is None
+
+
+def test_the_events_are_importable_from_the_path_that_was_given_to_users() -> None:
+    from treadle.runners import events, run_events
+
+    names = "Action ActionEvent ActionKind CompletedEvent Event Level Phase ResumeToken StartedEvent TextDelta"
+    assert all(getattr(events, name) is getattr(run_events, name) for name in names.split())

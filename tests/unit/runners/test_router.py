@@ -9,10 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from treadle.errors import ArgumentValueError
-from treadle.runners.engine import Engine
-from treadle.runners.message_router import EngineEntry, Route, RouteError, Router
-from treadle.runners.resume import ResumeLine
-from treadle.runners.run_events import ResumeToken
+from treadle.runners import Engine, EngineEntry, ResumeLine, ResumeToken, Route, RouteError, Router
 
 CODEX = ResumeLine("codex", "codex resume {}", "codex resume")
 CLAUDE = ResumeLine("claude", "claude --resume {}", "claude (?:--resume|-r)")

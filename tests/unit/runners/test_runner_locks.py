@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from treadle.runners.codex import CodexRunner
-from treadle.runners.run_events import CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.session_lock import SessionLock, SessionRecord, forget_old_records, process_start_time
+from treadle.runners import (
+    CodexRunner,
+    CompletedEvent,
+    Event,
+    JournalFile,
+    LastError,
+    LastErrors,
+    ResumeToken,
+    SessionLock,
+    SessionState,
+    StartedEvent,
+    check_locks,
+    journal_path,
+    process_start_time,
+    remove_old_records,
+)
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 30.0
@@ -183,6 +197,33 @@ async def test_the_file_is_gone_after_the_run_and_private_before(home: Path) -> 
     assert not list(file.parent.iterdir())
 
 
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "locks": lambda home: check_locks(),
+    "records": lambda home: SessionState(pid=1).store(token("sid")),
+    "errors": lambda home: LastErrors().keep("codex", LastError("no", 0.0)),
+    "journal": lambda home: JournalFile(journal_path(home)).open(),
+}
+
+
+@pytest.mark.parametrize("before", [None, 0o755], ids=["new", "wide"])
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o177], ids=oct)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_runs_is_for_its_owner_alone(home: Path, writer: str, umask: int, before: int | None) -> None:
+    runs = home / "runs"
+    if before is not None:
+        runs.mkdir(parents=True)
+        runs.chmod(before)
+    else:
+        home.mkdir()
+    old = os.umask(umask)
+    try:
+        WRITERS[writer](home)
+    finally:
+        os.umask(old)
+    folders = [runs, *(path for path in runs.rglob("*") if path.is_dir())]
+    assert {oct(path.stat().st_mode & 0o777) for path in folders} == {"0o700"}
+
+
 @pytest.mark.parametrize("session", ["sid", None])
 async def test_a_home_that_cannot_be_written(home: Path, session: str | None) -> None:
     home.write_text("a file")
@@ -196,16 +237,16 @@ async def test_a_home_that_cannot_be_written(home: Path, session: str | None) ->
 
 
 async def test_records(home: Path) -> None:
-    assert SessionRecord.load(token("sid")) == SessionRecord()
-    record = SessionRecord(carried={"usage": {"input_tokens": 3}})
-    record.keep(token("sid"))
-    assert SessionRecord.load(token("sid")) == record
-    assert SessionRecord.load(token("other")) == SessionRecord()
+    assert SessionState.load(token("sid")) == SessionState()
+    record = SessionState(carried={"usage": {"input_tokens": 3}})
+    record.store(token("sid"))
+    assert SessionState.load(token("sid")) == record
+    assert SessionState.load(token("other")) == SessionState()
     (file,) = (home / "runs" / "sessions").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_bytes(b"{")
-    assert SessionRecord.load(token("sid")) == SessionRecord()
-    SessionRecord().keep(token("sid"))
+    assert SessionState.load(token("sid")) == SessionState()
+    SessionState().store(token("sid"))
     assert not list(file.parent.iterdir())
 
 
@@ -213,11 +254,11 @@ async def test_only_the_newest_records_are_kept(home: Path) -> None:
     import os
 
     for number in range(5):
-        SessionRecord(carried={}).keep(token(str(number)))
+        SessionState(carried={}).store(token(str(number)))
         newest = max((home / "runs" / "sessions").iterdir(), key=lambda path: path.stat().st_ctime_ns)
         os.utime(newest, (number, number))
-    forget_old_records(keep=2)
-    kept = [number for number in range(5) if SessionRecord.load(token(str(number))).carried is not None]
+    remove_old_records(keep=2)
+    kept = [number for number in range(5) if SessionState.load(token(str(number))).carried is not None]
     assert kept == [3, 4]
 
 
@@ -226,6 +267,6 @@ async def test_a_process_is_known_by_its_birth() -> None:
 
     mine = process_start_time(os.getpid())
     assert mine > 0
-    assert SessionRecord(os.getpid(), mine).still_runs
-    assert not SessionRecord(os.getpid(), mine + 1).still_runs
-    assert not SessionRecord().still_runs
+    assert SessionState(os.getpid(), mine).still_runs
+    assert not SessionState(os.getpid(), mine + 1).still_runs
+    assert not SessionState().still_runs

@@ -11,11 +11,22 @@ from typing import Any
 import pytest
 
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.runners.engine import RunOptions, Timeouts
-from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, StartedEvent, TextDelta
-from treadle.runners.scheduling.jobs import LOG_BYTES, Job
-from treadle.runners.scheduling.queues import Limits, QueueFull, SessionQueues
-from treadle.runners.scheduling.scheduler import Scheduler
+from treadle.runners import (
+    LOG_BYTES,
+    Action,
+    ActionEvent,
+    CompletedEvent,
+    Event,
+    Job,
+    Limits,
+    QueueFull,
+    RunOptions,
+    Scheduler,
+    SessionQueues,
+    StartedEvent,
+    TextDelta,
+    Timeouts,
+)
 from unit.runners.scripted_runner import ENGINE, DeafRun, PoliteRun, ScriptedRunner, StuckRun, done, token
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -11,13 +11,24 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from treadle.runners.engine import RunOptions
-from treadle.runners.run_events import CompletedEvent, Event, ResumeToken, StartedEvent
-from treadle.runners.scheduling.job_journal import Journal
-from treadle.runners.scheduling.jobs import Job, JobHandle
-from treadle.runners.scheduling.ledger import Entry, Ledger, Line, decode, encode
-from treadle.runners.scheduling.queues import Limits, QueueFull
-from treadle.runners.scheduling.scheduler import Scheduler
+from treadle.runners import (
+    CompletedEvent,
+    Event,
+    Job,
+    JobHandle,
+    JobJournal,
+    JournalLine,
+    Ledger,
+    Limits,
+    QueueFull,
+    ResumeToken,
+    RunOptions,
+    Scheduler,
+    StartedEvent,
+    UnfinishedJob,
+    decode,
+    encode,
+)
 from unit.runners.scripted_runner import ENGINE, ScriptedRun, ScriptedRunner, done, token
 
 SESSIONS = st.sampled_from(["a", "b", "c"])
@@ -29,12 +40,12 @@ class SlowJournal:
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
-        self.pending: deque[tuple[tuple[Line, ...], asyncio.Future[None]]] = deque()
+        self.pending: deque[tuple[tuple[JournalLine, ...], asyncio.Future[None]]] = deque()
 
-    async def open(self) -> list[Entry]:
+    async def open(self) -> list[UnfinishedJob]:
         return []
 
-    async def write(self, *lines: Line) -> None:
+    async def write(self, *lines: JournalLine) -> None:
         safe = asyncio.get_running_loop().create_future()
         self.pending.append((lines, safe))
         await asyncio.shield(safe)
@@ -49,7 +60,7 @@ class SlowJournal:
     async def close(self) -> None:
         pass
 
-    def ledger(self) -> dict[str, Entry]:
+    def ledger(self) -> dict[str, UnfinishedJob]:
         ledger = Ledger()
         for line in self.lines:
             ledger.apply(decode(line))
@@ -78,7 +89,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.runner.machine = self
         self.journal = SlowJournal()
         self.scheduler = Scheduler(self.runner, durable=False, limits=LIMITS)
-        self.scheduler._journal = cast(Journal, self.journal)
+        self.scheduler._journal = cast(JobJournal, self.journal)
         self.loop.run_until_complete(self.scheduler.__aenter__())
         self.submissions: dict[str, asyncio.Task[JobHandle]] = {}
         self.handles: dict[str, JobHandle] = {}  # in the order of submission

@@ -14,12 +14,18 @@ from typing import Any
 import pytest
 
 from treadle.errors import ArgumentValueError, TreadleError
-from treadle.runners.run_events import Event
-from treadle.runners.scheduling.job_journal import JournalError, JournalInUse
-from treadle.runners.scheduling.jobs import Job, JobHandle
-from treadle.runners.scheduling.queues import Limits
-from treadle.runners.scheduling.recovery import Interrupted, Policy, Recovery
-from treadle.runners.scheduling.scheduler import Scheduler
+from treadle.runners import (
+    Event,
+    Interrupted,
+    Job,
+    JobHandle,
+    JournalError,
+    JournalInUse,
+    Limits,
+    Policy,
+    Recovery,
+    Scheduler,
+)
 from unit.runners.scripted_runner import ENGINE, PoliteRun, ScriptedRun, ScriptedRunner, token
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.server.client_workarounds import BY_CLIENT, NONE, workarounds_for
+from treadle.server import BY_CLIENT, NONE, workarounds_for
 
 
 def test_only_the_clients_in_the_table_get_something() -> None:

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from treadle.agent.thread_handle import ThreadHandle
-from treadle.server.app import AppServer
-from treadle.server.loaded_threads import LoadedThreads, ThreadSubscribers
-from treadle.store.contract import StoreError
+from treadle.agent import ThreadHandle
+from treadle.server import AppServer, LoadedThreads, ThreadSubscribers
+from treadle.store import StoreError
 
 pytestmark = pytest.mark.anyio
 
@@ -26,14 +25,14 @@ class FakeThread:
         self.waits_for_answer = False
         self.ended = asyncio.Event()
 
-    def on_rest(self, action: object) -> None:
+    def on_idle(self, action: object) -> None:
         pass
 
     async def wait_turn(self) -> None:
         await self.ended.wait()
         self.turn_id = "turn 2"
 
-    async def put_away(self) -> None:
+    async def unload(self) -> None:
         self.is_closed = True
         raise StoreError("the disk is full", "full")
 
@@ -64,5 +63,5 @@ async def test_draining_does_not_wait_for_the_next_turn_of_a_goal(threads: Loade
 async def test_a_thread_that_was_closed_is_forgotten_even_if_its_end_cannot_be_kept(threads: LoadedThreads) -> None:
     """Else it would be found, and refuse everything, until the server ends."""
     with pytest.raises(StoreError, match="full"):
-        await threads.put_away("t")
+        await threads.unload("t")
     assert threads.get("t") is None

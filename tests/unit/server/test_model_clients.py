@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from treadle.agent.state import Settings
-from treadle.agent.thread_settings import new_settings
+from treadle.agent import Settings, new_settings
 from treadle.errors import TreadleError
-from treadle.llm.offline import OfflineModel
-from treadle.protocol.app.thread_methods import ThreadStartParams
-from treadle.server import model_clients
-from treadle.server.app import AppServer
+from treadle.llm import OfflineModel
+from treadle.protocol.app import ThreadStartParams
+from treadle.server import AppServer, model_clients
 
 pytestmark = pytest.mark.anyio
 

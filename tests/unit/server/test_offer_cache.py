@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from treadle.llm.offers import Offer
-from treadle.llm.provider import ProviderConfig, read_provider
-from treadle.server import offer_cache
-from treadle.server.offer_cache import FAILURE_KEPT_S, KEPT_S, MAX_LISTS, Offers
+from treadle.llm import ModelListing, ProviderConfig, read_provider
+from treadle.server import FAILURE_KEPT_S, KEPT_S, MAX_LISTS, ModelLists, model_clients
 
 pytestmark = pytest.mark.anyio
 
-LIST = (Offer(id="a", name="A"),)
+LIST = (ModelListing(id="a", name="A"),)
 
 
 def config(name: str = "x") -> Any:
@@ -33,11 +31,11 @@ class Provider:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.answer: Sequence[Offer] = LIST
+        self.answer: Sequence[ModelListing] = LIST
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def ask(self, given: Any, *_: object) -> Sequence[Offer]:
+    async def ask(self, given: Any, *_: object) -> Sequence[ModelListing]:
         self.asked.append(given.provider.id)
         await self.gate.wait()
         return self.answer
@@ -54,24 +52,24 @@ class Clock:
 @pytest.fixture
 async def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     made = Provider()
-    monkeypatch.setattr(offer_cache, "_ask", made.ask)
+    monkeypatch.setattr(model_clients, "_ask", made.ask)
     return made
 
 
 @pytest.fixture
 async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(offer_cache, "asyncio", SimpleNamespace(get_running_loop=lambda: made, Lock=asyncio.Lock))
+    monkeypatch.setattr(model_clients, "asyncio", SimpleNamespace(get_running_loop=lambda: made, Lock=asyncio.Lock))
     return made
 
 
 async def test_without_a_provider_there_is_none(provider: Provider) -> None:
-    assert await Offers().of(SimpleNamespace(provider=None), key) == ()  # type: ignore[arg-type]
+    assert await ModelLists().of(SimpleNamespace(provider=None), key) == ()  # type: ignore[arg-type]
     assert provider.asked == []
 
 
 async def test_all_who_wait_get_the_answer_to_one_question(provider: Provider) -> None:
-    offers = Offers()
+    offers = ModelLists()
     provider.gate.clear()
     waiting = [asyncio.create_task(offers.of(config(), key)) for _ in range(5)]
     while not provider.asked:
@@ -83,9 +81,9 @@ async def test_all_who_wait_get_the_answer_to_one_question(provider: Provider) -
 
 @pytest.mark.parametrize(("answer", "kept_s"), [(LIST, KEPT_S), ((), FAILURE_KEPT_S)])
 async def test_a_list_and_a_failure_are_kept_for_their_time(
-    provider: Provider, clock: Clock, answer: Sequence[Offer], kept_s: float
+    provider: Provider, clock: Clock, answer: Sequence[ModelListing], kept_s: float
 ) -> None:
-    offers = Offers()
+    offers = ModelLists()
     provider.answer = answer
     assert await offers.of(config(), key) == answer
     clock.now += kept_s - 1
@@ -97,7 +95,7 @@ async def test_a_list_and_a_failure_are_kept_for_their_time(
 
 
 async def test_each_provider_has_a_list_and_there_are_only_so_many(provider: Provider, clock: Clock) -> None:
-    offers = Offers()
+    offers = ModelLists()
     for number in range(MAX_LISTS):
         await offers.of(config(f"p{number}"), key)
     await offers.of(config("p0"), key)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from schema_proof import SchemaProof, judged, listen_in, problems, shape
-from treadle.agent.event import Event
-from treadle.agent.ids import now_ms
-from treadle.protocol.app.notifications import WarningNotification
+from treadle.agent import Event, now_ms
+from treadle.protocol.app import WarningNotification
 from treadle.testing import AppServerHarness
 
 pytestmark = pytest.mark.anyio

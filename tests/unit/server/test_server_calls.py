@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,11 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from treadle.agent.client_requests import ClientRequest
-from treadle.agent.event import Event
-from treadle.errors import OVERLOAD_DATA, OVERLOADED, RpcError
-from treadle.protocol.app.models import ModelListParams, ModelListResponse
-from treadle.server.app import AppServer
-from treadle.server.client_base import Call, Client
-from treadle.server.local_client import LocalClient
-from treadle.server.routes import ROUTES
+from treadle.agent import ClientRequest, Event
+from treadle.client import DirectChannel
+from treadle.errors import INTERNAL_ERROR, OVERLOAD_DATA, OVERLOADED, RpcError
+from treadle.protocol.app import ModelListResponse
+from treadle.server import ROUTES, AppServer, Client, ServerCall
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +31,7 @@ class Gate:
         self.open = asyncio.Event()
         self.inside = 0
 
-    async def handle(self, call: Call[Any]) -> ModelListResponse:
+    async def handle(self, call: ServerCall[Any]) -> ModelListResponse:
         self.inside += 1
         try:
             async with asyncio.timeout(WAIT_S):
@@ -47,7 +45,7 @@ class Recorder(Client):
     """What it is answered, by request."""
 
     def __init__(self, server: AppServer) -> None:
-        super().__init__(server)
+        super().__init__(server, DirectChannel(lambda frames: None))
         self.answers: dict[int, Any] = {}
 
     def send_event(self, event: Event) -> None: ...
@@ -73,8 +71,7 @@ async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     made = Gate()
     monkeypatch.setattr(ROUTES["model/list"], "handler", made.handle)
     monkeypatch.setattr(ROUTES["model/list"], "is_async", True)
-    for module in ("client_base", "local_client"):
-        monkeypatch.setattr(f"treadle.server.{module}.MAX_CALLS", LIMIT)
+    monkeypatch.setattr("treadle.server.clients.MAX_CALLS", LIMIT)
     return made
 
 
@@ -94,6 +91,30 @@ async def empty(gate: Gate) -> None:
 def check_refusal(error: Any) -> None:
     assert isinstance(error, RpcError)
     assert (error.code, error.data) == (OVERLOADED, OVERLOAD_DATA)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_answer_that_has_no_json_is_an_error(
+    server: AppServer, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """Names of this machine may be no text; who asked does not wait for ever."""
+    answer = ModelListResponse(data=(), next_cursor="a\udcff")
+
+    async def later(call: ServerCall[Any]) -> ModelListResponse:
+        return answer
+
+    monkeypatch.setattr(ROUTES["model/list"], "handler", later if is_async else lambda call: answer)
+    monkeypatch.setattr(ROUTES["model/list"], "is_async", is_async)
+    sent: list[bytes] = []
+    client = Client(server, DirectChannel(lambda frames: sent.extend(frames)))
+    client.initialized = True
+    client.receive(7, "model/list", Raw(b"{}"))
+    async with asyncio.timeout(WAIT_S):
+        while not sent:
+            await asyncio.sleep(0)
+    [told] = [json.loads(frame) for frame in sent]
+    assert (told["id"], told["error"]["code"]) == (7, INTERNAL_ERROR)
+    assert "UnicodeEncodeError" in told["error"]["message"]
 
 
 async def test_one_more_than_the_limit_is_refused_at_once(server: AppServer, gate: Gate) -> None:
@@ -123,14 +144,19 @@ async def test_the_limit_is_of_each_client(server: AppServer, gate: Gate) -> Non
     await empty(gate)
 
 
-async def test_the_limit_holds_in_process(server: AppServer, gate: Gate) -> None:
-    client = LocalClient(server, lambda _: None, lambda _: None)
+async def test_a_handler_that_cannot_be_loaded_is_an_answer(
+    server: AppServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No file descriptor may be left, or the file be damaged: the client must not wait for ever."""
+
+    def no_module(name: str) -> None:
+        raise OSError(24, "Too many open files", f"{name}.py")
+
+    monkeypatch.delitem(ROUTES, "model/list", raising=False)
+    monkeypatch.setattr("treadle.server.routes.import_module", no_module)
+    client = Recorder(server)
     client.initialized = True
-    asking = [asyncio.create_task(client.request("model/list", ModelListParams())) for _ in range(LIMIT)]
-    await full(gate, LIMIT)
-    with pytest.raises(RpcError) as refused:
-        await client.request("model/list", ModelListParams())
-    check_refusal(refused.value)
-    gate.open.set()
-    assert await asyncio.gather(*asking) == [THROUGH] * LIMIT
-    assert await client.request("model/list", ModelListParams()) == THROUGH
+    client.receive(1, "model/list", Raw(b"{}"))
+    assert isinstance(client.answers[1], RpcError)
+    assert client.answers[1].message == "internal error: OSError; the log has more"
+    assert "Too many open files" in caplog.text

@@ -7,9 +7,8 @@ import pytest
 from treadle import __version__
 from treadle._version import PROTOCOL_VERSION
 from treadle.errors import RpcError
-from treadle.protocol.app.base import decode
-from treadle.protocol.app.handshake import InitializeParams
-from treadle.server.identity import shake_hands, user_agent
+from treadle.protocol.app import InitializeParams, decode
+from treadle.server import shake_hands, user_agent
 
 
 def params(name: str = "probe", version: str = "1.2", capabilities: str = "null") -> InitializeParams:

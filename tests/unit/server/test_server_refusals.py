@@ -7,12 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.agent.thread_refusals import cursor_ahead
+from treadle.agent import cursor_ahead
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.base import decode
-from treadle.protocol.app.thread_methods import ThreadReadParams, ThreadStartParams
-from treadle.server import refusals
-from treadle.server.routes import ROUTES
+from treadle.protocol.app import ThreadReadParams, ThreadStartParams, decode
+from treadle.server import ROUTES, routes
 
 ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 
@@ -28,12 +26,12 @@ ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 def test_params_that_cannot_be_used(params: str, wanted: Any, text: str) -> None:
     with pytest.raises(msgspec.ValidationError) as found:
         decode(params.encode(), wanted)
-    error = refusals.bad_params(found.value)
+    error = routes.bad_params(found.value)
     assert (error.code, error.message) == (INVALID_REQUEST, text)
 
 
 def test_an_unknown_method_is_cut_and_the_known_ones_are_named() -> None:
-    message = refusals.unknown_method("x" * 10_000).message
+    message = routes.unknown_method("x" * 10_000).message
     assert f"`{'x' * 200}`, expected one of" in message
     assert "x" * 201 not in message
     assert "`thread/start`" in message
@@ -41,31 +39,31 @@ def test_an_unknown_method_is_cut_and_the_known_ones_are_named() -> None:
 
 @pytest.mark.parametrize("given", [ID, ID.upper(), ID.replace("-", "")])
 def test_an_id_is_a_uuid_in_any_form(given: str) -> None:
-    assert refusals.check_thread_id(given) == given.lower()
+    assert routes.check_thread_id(given) == given.lower()
 
 
 @pytest.mark.parametrize("given", ["", "x", f"{ID}0", f" {ID}", f"{ID}\n", "../" + ID[3:], ID.replace("0", "g")])
 def test_what_is_no_id(given: str) -> None:
     with pytest.raises(RpcError, match="invalid turn id: expected a UUID"):
-        refusals.check_thread_id(given, "turn")
+        routes.check_thread_id(given, "turn")
 
 
 def test_a_long_id_is_not_told_back_whole() -> None:
     with pytest.raises(RpcError) as found:
-        refusals.check_thread_id("y" * 10_000)
+        routes.check_thread_id("y" * 10_000)
     assert len(found.value.message) < 300
 
 
 def test_what_needs_the_capability() -> None:
-    refusals.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(cwd="/"))
-    refusals.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(approval_policy="never"))
+    routes.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(cwd="/"))
+    routes.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(approval_policy="never"))
     with pytest.raises(RpcError, match=r"^thread/settings/update requires experimentalApi"):
-        refusals.refuse_experimental(ROUTES["thread/settings/update"], None)
+        routes.refuse_experimental(ROUTES["thread/settings/update"], None)
     with pytest.raises(RpcError, match=r"^thread/start\.dynamicTools requires experimentalApi"):
-        refusals.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(dynamic_tools=()))
+        routes.refuse_experimental(ROUTES["thread/start"], ThreadStartParams(dynamic_tools=()))
     granular = msgspec.structs.replace(ThreadStartParams(), approval_policy={"granular": {}})
     with pytest.raises(RpcError, match=r"^askForApproval\.granular requires"):
-        refusals.refuse_experimental(ROUTES["thread/start"], granular)
+        routes.refuse_experimental(ROUTES["thread/start"], granular)
 
 
 def test_a_cursor_from_the_future_says_where_the_end_is() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from treadle.protocol.app.methods import RECORDS, Method
-from treadle.protocol.app.registry import METHODS
-from treadle.server.routes import METHOD_NAMES, ROUTES
+from treadle.protocol.app import METHODS, RECORDS
+from treadle.server import METHOD_NAMES, ROUTES
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
@@ -36,14 +35,5 @@ def test_methods_that_our_server_does_not_have_have_no_route() -> None:
 
 def test_the_registry_of_the_protocol_has_every_method_but_ours() -> None:
     ours = {name for name, record in RECORDS.items() if record.ours}
-    assert ours == {"thread/events/list", "thread/messages/search"}
+    assert {"thread/events/list", "thread/messages/search"} <= ours
     assert {*METHODS} == {*RECORDS} - ours
-
-
-def test_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method is added by its structs, its handler and one record (see CONTRIBUTING)."""
-    monkeypatch.setitem(RECORDS, "thread/peek", Method("thread_methods.ThreadRead", "thread_listing.read"))
-    route = ROUTES["thread/peek"]
-    monkeypatch.delitem(ROUTES, "thread/peek")
-    assert route.params is RECORDS["thread/read"].params
-    assert route.handler is ROUTES["thread/read"].handler

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from treadle.server import tasks as tasks_module
-from treadle.server.tasks import Tasks
+from treadle.server import Tasks
+from treadle.server import app as tasks_module
 
 pytestmark = pytest.mark.anyio
 

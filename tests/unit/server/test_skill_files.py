@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.server import skill_files
-from treadle.server.skill_files import find_skills, front_matter, project_folders, read_skill
+from treadle.execution import ProjectFiles
+from treadle.server import find_skills, front_matter, read_skill, skill_files
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_folders_of_a_project_begin_at_its_repository(tmp_path: Path) -> Non
     deep = tmp_path / "repo" / "a" / "b"
     deep.mkdir(parents=True)
     (tmp_path / "repo" / ".git").touch()  # that of a worktree is a file
-    assert project_folders(str(deep)) == [str(tmp_path / "repo" / part) for part in (".", "a", "a/b")]
+    assert ProjectFiles(str(deep), None).folders == [str(tmp_path / "repo" / part) for part in (".", "a", "a/b")]
 
 
 def test_links_that_lead_in_a_circle_are_followed_once(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_links_that_lead_in_a_circle_are_followed_once(tmp_path: Path) -> None:
     (root / "one" / "again").symlink_to(root)
     (root / ".hidden").mkdir()
     skill(root / ".hidden" / "two")
-    found, broken = find_skills(str(tmp_path / "nowhere"), tmp_path)
+    found, broken = find_skills(ProjectFiles(str(tmp_path / "nowhere"), str(tmp_path)))
     assert ([entry.path for entry in found], broken) == ([path], [])
 
 
@@ -92,5 +92,5 @@ def test_the_search_ends_in_a_tree_without_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(skill_files, "MAX_FOLDERS", 10)
     for number in range(20):
         skill(tmp_path / "skills" / f"s{number:02}")
-    found, _ = find_skills(str(tmp_path / "nowhere"), tmp_path)
+    found, _ = find_skills(ProjectFiles(str(tmp_path / "nowhere"), str(tmp_path)))
     assert 0 < len(found) < 10

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from treadle.store.owners import LEASE_S
+from treadle.store import LEASE_S
 
 DEADLINE_S: Final = 60.0
 

@@ -16,9 +16,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from treadle.store import Release, StoreError
-from treadle.store.sqlite.file_store import SqliteStore, open_sqlite
-from treadle.testing.store_checks.sample_records import A, event, history, item, keep, thread, turn
+from treadle.store import Release, SqliteStore, StoreError, open_sqlite
+from treadle.testing import A, event, history, item, keep, thread, turn
 
 WINDOW = 64
 

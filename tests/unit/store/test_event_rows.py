@@ -6,11 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.store import EventRecord
-from treadle.store.sqlite import event_rows
-from treadle.store.sqlite.event_rows import EventRow, join, split
-from treadle.store.sqlite.failures import Unreadable
-from treadle.testing.store_checks.sample_records import A, B, event
+from treadle.store import MAX_EVENT_BYTES, MAX_EVENTS, EventRecord, EventRow, Unreadable, join, split
+from treadle.testing import A, B, event
 
 
 def size(row: EventRow) -> int:
@@ -41,11 +38,11 @@ def test_a_frame_of_several_lines_is_alone() -> None:
 
 
 def test_a_row_has_an_end() -> None:
-    many = [event(number) for number in range(1, 2 * event_rows.MAX_COUNT + 2)]
-    assert [size(row) for row in join(many)] == [event_rows.MAX_COUNT, event_rows.MAX_COUNT, 1]
-    large = [event(number, frame=b'"%b"' % (b"x" * (event_rows.MAX_BYTES // 2 - 10))) for number in range(1, 6)]
+    many = [event(number) for number in range(1, 2 * MAX_EVENTS + 2)]
+    assert [size(row) for row in join(many)] == [MAX_EVENTS, MAX_EVENTS, 1]
+    large = [event(number, frame=b'"%b"' % (b"x" * (MAX_EVENT_BYTES // 2 - 10))) for number in range(1, 6)]
     assert [size(row) for row in join(large)] == [2, 2, 1]
-    huge = [event(number, frame=b'"%b"' % (b"x" * event_rows.MAX_BYTES)) for number in range(1, 3)]
+    huge = [event(number, frame=b'"%b"' % (b"x" * MAX_EVENT_BYTES)) for number in range(1, 3)]
     assert [size(row) for row in join(huge)] == [1, 1]
 
 

@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from treadle.store import CopyTurns, Counters, DropItem, StoreError, Write
+from treadle.store import Batch, CopyTurns, Counters, DropItem, Insert, StoreError, Transactions, Write
 from treadle.store.sqlite import queries, schema
-from treadle.store.sqlite.inserts import Insert
-from treadle.store.sqlite.transaction import Transactions
-from treadle.store.sqlite.writes import Batch
-from treadle.testing.store_checks.sample_records import event, history, item, thread, turn
+from treadle.testing import event, history, item, thread, turn
 
 OWNER = "us"
 THREADS = tuple(f"thread-{number:03}" for number in range(100))
@@ -180,7 +177,7 @@ def test_a_number_is_used_once_within_a_call(connection: sqlite3.Connection, num
 def test_any_number_of_rows_is_written_once_each(count: int) -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE words (key PRIMARY KEY, word, made)")
-        insert = Insert("words", ("key", "word"), ("key",), kept=("made",))
+        insert = Insert("words", ("key", "word"), ("key",), initial=("made",))
         insert.write(connection, [(number, "warp", "first") for number in range(count)])
         insert.write(connection, [(number, "weft", "second") for number in range(count)])
         rows = connection.execute("SELECT * FROM words ORDER BY key").fetchall()

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from treadle.store import CutTurns, EventRecord, StoreError, ThreadQuery
-from treadle.store.sqlite.failures import failure
-from treadle.store.sqlite.file_store import SqliteStore, open_sqlite
-from treadle.testing.store_checks.sample_records import A, B, event, history, item, keep, thread, turn
+from treadle.store import CutTurns, EventRecord, SqliteStore, StoreError, ThreadQuery, failure, open_sqlite
+from treadle.testing import A, B, event, history, item, keep, thread, turn
 
 pytestmark = pytest.mark.anyio
 

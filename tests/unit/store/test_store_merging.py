@@ -19,9 +19,9 @@ from treadle.store import (
     ItemRecord,
     PruneEvents,
     Release,
+    merged,
 )
-from treadle.store.merging import merged
-from treadle.testing.store_checks.sample_records import A, B, event, history, item, queued, thread, turn
+from treadle.testing import A, B, event, history, item, queued, thread, turn
 from unit.store.plain_store import PlainStore, PlainThread
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from treadle.host import ConversationStore
 from treadle.store import (
     Counters,
     CutTurns,
@@ -21,16 +22,17 @@ from treadle.store import (
     DropItem,
     EventPage,
     ItemRecord,
+    Owners,
     PruneEvents,
     StoreError,
     ThreadCursor,
     ThreadQuery,
+    apply,
+    claim,
+    open_sqlite,
 )
-from treadle.store.owners import Owners
 from treadle.store.sqlite import queries, schema
-from treadle.store.sqlite.file_store import open_sqlite
-from treadle.store.sqlite.writes import apply, claim
-from treadle.testing.store_checks.sample_records import A, B, event, history, item, keep, queued, thread, turn
+from treadle.testing import A, B, event, history, item, keep, queued, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -211,6 +213,17 @@ async def test_an_older_file_that_is_in_use_is_left_as_its_users_know_it(tmp_pat
         assert len(await store.search("years")) == 1
 
 
+async def test_a_host_with_conversations_in_the_same_home_does_not_use_the_threads(tmp_path: Path) -> None:
+    """Its own app-server has to bring them up to date."""
+    _version_1(tmp_path / "threads.db")
+    with closing(ConversationStore(tmp_path / "conversations.db")) as conversations:
+        conversations.claim("a")
+        async with await open_sqlite(tmp_path) as store:
+            assert len(await store.search("years")) == 1
+        with closing(ConversationStore(conversations.path)) as other, pytest.raises(StoreError, match="holds the conv"):
+            other.claim("a")
+
+
 async def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     async with await open_sqlite(tmp_path) as store:
@@ -321,6 +334,18 @@ def test_messages_with_a_phrase_are_found_by_their_words(plans: Any) -> None:
     assert any("items USING INTEGER PRIMARY KEY" in step for step in plans.steps), plans.steps
 
 
+def test_where_many_messages_have_a_phrase_only_those_of_the_page_are_read(
+    plans: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "_FEW_MESSAGES", 0)
+    apply(plans._connection, [item(20, text="loom")], "us")
+    assert queries.threads(plans, ThreadQuery(phrase="loom")).texts == ["loom"]
+    assert any("items USING COVERING INDEX" in step for step in plans.steps), plans.steps
+    assert not any("FOR ORDER BY" in step for step in plans.steps), plans.steps
+    assert plans.steps[-1] == "SEARCH items USING INTEGER PRIMARY KEY (rowid=?)"
+    assert plans.steps.count(plans.steps[-1]) == 1
+
+
 @pytest.mark.parametrize("key", ["created_at", "updated_at", "recency_at"])
 @pytest.mark.parametrize("descending", [True, False])
 def test_lists_of_threads_follow_an_index(plans: Any, key: Any, descending: bool) -> None:
@@ -421,7 +446,8 @@ def test_a_small_change_of_a_long_thread_is_no_more_work(short_and_long: tuple[_
 
 def test_the_records_alone_do_not_load_sqlite() -> None:
     code = (
-        "import sys, treadle.store as s\nprint('sqlite3' in sys.modules, type(s.open_store), 'sqlite3' in sys.modules)"
+        "import sys, treadle.store as s\n"
+        "print('sqlite3' in sys.modules, bool(s.ephemeral_store()), 'sqlite3' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
-    assert done.stdout.split()[0::3] == ["False", "True"]
+    assert done.stdout.split() == ["False", "True", "True"]

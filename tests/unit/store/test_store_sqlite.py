@@ -16,11 +16,9 @@ from typing import Any
 
 import pytest
 
-from treadle.store import Counters, Loaded, Store, StoreError
-from treadle.store.owners import LEASE_S, Owners
+from treadle.store import LEASE_S, Counters, Loaded, Owners, SqliteStore, Store, StoreError, open_sqlite
 from treadle.store.sqlite import failures, schema
-from treadle.store.sqlite.file_store import SqliteStore, open_sqlite
-from treadle.testing.store_checks.sample_records import A, B, event, item, keep, thread, turn
+from treadle.testing import A, B, event, item, keep, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -87,8 +85,8 @@ async def test_a_store_that_is_silent_for_too_long_can_lose_its_claim(store: Sql
 
 
 async def test_a_store_beats_while_it_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.store.sqlite.worker_threads.BEAT_S", 0.001)
-    monkeypatch.setattr("treadle.store.owners.BEAT_S", 0.001)
+    monkeypatch.setattr("treadle.store.sqlite.file_store.BEAT_S", 0.001)
+    monkeypatch.setattr("treadle.store.sqlite.owners.BEAT_S", 0.001)
     async with await open_sqlite(tmp_path):
         (lock,) = (tmp_path / "run").iterdir()
         _fall_silent(tmp_path, LEASE_S + 1)
@@ -149,7 +147,7 @@ async def test_a_store_that_starts_removes_the_locks_of_the_dead(store: SqliteSt
 
 
 def test_only_one_at_a_time_gets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.store.owners._DEADLINE_S", 0.0)
+    monkeypatch.setattr("treadle.store.sqlite.owners._DEADLINE_S", 0.0)
     with Owners(str(tmp_path)).alone():
         with pytest.raises(StoreError) as caught, Owners(str(tmp_path)).alone():
             pass

@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.store import Compaction, CopyTurns, CutTurns, DeleteThread, DropItem, PruneEvents, Store, ThreadQuery
-from treadle.store.sqlite.file_store import open_sqlite
-from treadle.store.sqlite.memory_store import MemoryStore
-from treadle.testing.store_checks.sample_records import event, history, item, thread, turn
+from treadle.store import (
+    Compaction,
+    CopyTurns,
+    CutTurns,
+    DeleteThread,
+    DropItem,
+    EphemeralStore,
+    PruneEvents,
+    Store,
+    ThreadQuery,
+    open_sqlite,
+)
+from treadle.testing import event, history, item, thread, turn
 from unit.store.plain_store import PlainStore, PlainThread
 
 WORDS = ["warp", "weft", "heddle", "☃", None]
@@ -141,7 +150,7 @@ async def _compare(store: Store, plain: PlainStore) -> None:
 @settings(max_examples=150, deadline=None)
 def test_writes_mean_what_they_say_in_memory(chosen: list[tuple[str, int, int, bool]]) -> None:
     async def run() -> None:
-        async with MemoryStore() as store:
+        async with EphemeralStore() as store:
             await _compare(store, await _play(store, chosen))
 
     asyncio.run(run())

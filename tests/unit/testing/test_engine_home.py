@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from treadle import Codex, CodexConfig
-from treadle.testing import EngineHome, EngineModel
-from treadle.testing.engines.engine_home import ENGINES, EngineName
+from treadle.testing import ENGINES, EngineHome, EngineModel, EngineName
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from treadle.testing import MockModel, RecordedRequest, ToolCall, Usage
-from treadle.testing.replies import is_delta
+from treadle.testing import MockModel, RecordedRequest, ToolCall, Usage, is_delta
 
 DEADLINE_S = 30
 OPEN: dict[MockModel, contextlib.ExitStack] = {}  # ends the connections to a model

@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from treadle.store import Claim, Done, Store, Write
+from treadle.store import Claim, Done, EphemeralStore, EventRecord, EventRow, Insert, Store, Write, open_sqlite
 from treadle.store.sqlite import queries, writes
-from treadle.store.sqlite.event_rows import EventRow
-from treadle.store.sqlite.file_store import open_sqlite
-from treadle.store.sqlite.inserts import Insert
-from treadle.store.sqlite.memory_store import MemoryStore
 from treadle.testing import STORE_CHECKS, check_store
 
 pytestmark = pytest.mark.anyio
 
 
-class Careless(MemoryStore):
+class Careless(EphemeralStore):
     """Whatever is submitted, it is written under the last claim."""
 
     def submit(
@@ -29,7 +25,7 @@ class Careless(MemoryStore):
         super().submit(thread_id, 0 if loaded is None else loaded.fence, writes, done, after_seq)
 
 
-class Forgetful(MemoryStore):
+class Forgetful(EphemeralStore):
     """Half of a call is written when the other half cannot be."""
 
     def submit(
@@ -39,7 +35,7 @@ class Forgetful(MemoryStore):
         super().submit(thread_id, fence, writes[1:], done)
 
 
-class Hasty(MemoryStore):
+class Hasty(EphemeralStore):
     """It does not look at what its writes are to follow."""
 
     def submit(
@@ -48,7 +44,7 @@ class Hasty(MemoryStore):
         super().submit(thread_id, fence, writes, done)
 
 
-class Uncounted(MemoryStore):
+class Uncounted(EphemeralStore):
     """A claim is never told by its number."""
 
     async def claim(self, thread_id: str, known_fence: int) -> Claim:
@@ -76,18 +72,18 @@ async def test_what_is_wrong_is_found(complaint: str) -> None:
 
 async def test_events_that_are_replaced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     upsert = Insert("events", EventRow._fields, ("thread_id", "last_seq"))
-    monkeypatch.setattr(writes, "_EVENTS", upsert)
+    monkeypatch.setitem(writes._INSERTS, EventRecord, upsert)
     monkeypatch.setattr(writes, "_check_writes", lambda batch, last_seq: None)
 
     async def memory(name: str) -> Store:
-        return MemoryStore()
+        return EphemeralStore()
 
     with pytest.raises(AssertionError, match="an event or history is never replaced: this was written"):
         await check_store(memory, shared=False)
 
 
 async def test_an_owner_that_writes_too_late_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.store.sqlite.transaction.check", lambda connection, batches, owner: None)
+    monkeypatch.setattr("treadle.store.sqlite.writes.check", lambda connection, batches, owner: None)
     with pytest.raises(AssertionError, match="an owner that comes back too late changes nothing: this was written"):
         await check_store(
             lambda name: open_sqlite(tmp_path / name), only=["an_owner_that_comes_back_too_late_changes_nothing"]

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from contract.wire_plays import DIALECTS, Answer, Call, Dialect
-from treadle.llm.model import Completed, HttpFailure, ItemDone, ModelError, ModelRequest
-from treadle.llm.responses import WIRE_API, Translator
-from treadle.llm.sse import SseEvent
-from treadle.llm.wire_api import WireApi
-from treadle.llm.wire_apis import find_wire_api
+from treadle.http import SseEvent
+from treadle.llm import (
+    Completed,
+    HttpFailure,
+    ItemDone,
+    ModelError,
+    ModelRequest,
+    ResponsesTranslator,
+    WireApi,
+    find_wire_api,
+)
+from treadle.llm.responses import WIRE_API
 from treadle.testing import check_wire_api
 
 SAID = Answer("hello, wörld", "hm", tuple(Call(f"call_{n}", "look", f'{{"at":{n}}}') for n in range(2)))
@@ -28,7 +35,7 @@ def test_those_of_the_package_hold(dialect: Dialect) -> None:
     check_wire_api(wire, recorded=b"".join(dialect.frames(SAID)), text=SAID.text, calls=CALLS)
 
 
-class _Hasty(Translator):
+class _Hasty(ResponsesTranslator):
     """Thinks that a response is whole whenever the stream ends."""
 
     def end(self) -> list[Any]:
@@ -36,7 +43,7 @@ class _Hasty(Translator):
         return [Completed("")]
 
 
-class _Nervous(Translator):
+class _Nervous(ResponsesTranslator):
     """Cannot stand what it does not know."""
 
     def receive(self, sse: SseEvent) -> list[Any]:
@@ -45,28 +52,28 @@ class _Nervous(Translator):
         return super().receive(sse)
 
 
-class _Forgetful(Translator):
+class _Forgetful(ResponsesTranslator):
     """Tells of the end of items and not of their beginning."""
 
     def receive(self, sse: SseEvent) -> list[Any]:
         return [event for event in super().receive(sse) if isinstance(event, ItemDone | Completed)]
 
 
-class _Resigned(Translator):
+class _Resigned(ResponsesTranslator):
     """Would not ask again for a stream that was cut."""
 
     def end(self) -> list[Any]:
         raise ModelError("it ended")
 
 
-class _Mute(Translator):
+class _Mute(ResponsesTranslator):
     """Says nothing on the way."""
 
     def receive(self, sse: SseEvent) -> list[Any]:
         return [event for event in super().receive(sse) if not hasattr(event, "delta")]
 
 
-def _reading(made: Callable[[], Translator]) -> WireApi:
+def _reading(made: Callable[[], ResponsesTranslator]) -> WireApi:
     return replace(WIRE_API, translator=lambda request: made())
 
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.protocol.app.actions import (
+from treadle.protocol.app import (
     CommandAction,
     ListFilesCommandAction,
     ReadCommandAction,
     SearchCommandAction,
     UnknownCommandAction,
 )
-from treadle.tools.command.command_actions import command_actions
+from treadle.tools import command_actions
 
 CWD = "/work"
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from treadle.tools.command.head_tail import HeadTail, first_bytes, last_bytes, tokens
+from treadle.tools import HeadTail, first_bytes, last_bytes, tokens
 
 TEXT = st.text(st.sampled_from("ab\nä€😀"), max_size=40)
 

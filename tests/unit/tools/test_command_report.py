@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from treadle.tools.command.head_tail import Taken
-from treadle.tools.command.report import CommandReport, new_chunk_id, report_text
+from treadle.tools import CommandReport, Taken, new_chunk_id, report_text
 
 
 def test_a_command_that_ended() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.tools.command.safety import is_known_safe
+from treadle.tools import is_known_safe
 
 SAFE = [
     "ls",

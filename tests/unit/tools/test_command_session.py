@@ -8,13 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from treadle.errors import ExecError
-from treadle.execution import OutputStream, Process, WriteResult, WriteStatus
-from treadle.execution.data import Data, as_bytes
+from treadle.execution import Data, OutputStream, Process, WriteResult, WriteStatus, as_bytes
 from treadle.protocol.exec import SignalName
-from treadle.tools.command import command_session as module
-from treadle.tools.command.command_session import MAX_DELTA, MAX_DELTA_BYTES, CommandSession
-from treadle.tools.command.head_tail import Taken
-from treadle.tools.tool_arguments import ToolInputError
+from treadle.tools import MAX_DELTA, MAX_DELTA_BYTES, CommandSession, Taken, ToolInputError
+from treadle.tools.command import command_sessions as module
 
 pytestmark = pytest.mark.anyio
 OUT, ERR = OutputStream.STDOUT, OutputStream.STDERR

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from treadle.tools.command.command_shell import asked, shell_argv, shown
-from treadle.tools.command.words import commands_in
+from treadle.tools import asked, commands_in, shell_argv, shown
 
 
 def test_a_login_shell_is_the_default() -> None:

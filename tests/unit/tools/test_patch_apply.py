@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from treadle.execution.files.local_files import LocalFiles
+from treadle.execution import LocalFiles
 from treadle.tools.patch import FileChange, PatchError, apply, parse, plan
 from unit.tools.patch_edits import PATIENT
 from unit.tools.patch_files import MemoryFiles

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.tools.patch.diff import unified
+from treadle.tools import unified
 from unit.tools.patch_edits import PATIENT
 
 HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")

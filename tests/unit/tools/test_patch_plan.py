@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from treadle.tools.patch import FileChange, PatchError, parse, paths, plan
-from treadle.tools.patch.text_file import _plain
+from treadle.tools.patch.planner import _plain
 from unit.tools.patch_edits import PATIENT, TEXT, FileEdit, edits, file_bytes, update_patch
 
 CWD = "/work"

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.files.files_interface import FileStat
-from treadle.execution.files.local_files import LocalFiles
-from treadle.tools.tool_arguments import ToolInputError
-from treadle.tools.view_image import MAX_IMAGE_BYTES, Image, load_image
+from treadle.execution import FileStat, LocalFiles
+from treadle.tools import MAX_IMAGE_BYTES, LoadedImage, ToolInputError, load_image
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +47,7 @@ class OneFile:
 @pytest.mark.parametrize("path", ["a.png", "/work/a.png", "./x/../a.png"])
 async def test_kinds_of_images(data: bytes, media_type: str, path: str) -> None:
     image = await load_image(OneFile(data), path, "/work")
-    assert image == Image(f"data:{media_type};base64,{base64.b64encode(data).decode()}", "/work/a.png")
+    assert image == LoadedImage(f"data:{media_type};base64,{base64.b64encode(data).decode()}", "/work/a.png")
     assert "base64" not in repr(image)
 
 

@@ -83,6 +83,7 @@ def test_password_is_refused_and_not_repeated() -> None:
 @example("ws://" + "9" * 5000)
 @example("ws://h:" + "9" * 5000)
 @example("ws://[")
+@example("[?]")
 def test_no_text_raises_anything_else(text: str) -> None:
     for candidate in (text, f"ws://{text}", f"unix://{text}", f"ws://h:{text}"):
         try:

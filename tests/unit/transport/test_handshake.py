@@ -12,7 +12,7 @@ from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 from treadle.errors import ChannelClosed
-from treadle.transport.websocket_handshake import MAX_HEAD, AccessControl, BadRequest, Head, Upgrade, split_head
+from treadle.transport import MAX_HEAD, AccessControl, BadRequest, Head, Upgrade, split_head
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # the example of RFC 6455, section 1.3
@@ -37,10 +37,9 @@ def _status(answer: bytes) -> int:
 
 
 def _answer(gate: AccessControl, head: Head) -> tuple[int, str]:
-    answer, upgraded = gate.answer(head)
-    assert upgraded is (_status(answer) == 101)
+    answer = bytes(gate.answer(head))
     top, _, body = answer.partition(b"\r\n\r\n")
-    if not upgraded:
+    if _status(answer) != 101:
         assert f"content-length: {len(body)}\r\n" in top.decode().lower() + "\r\n"
         assert b"connection: close" in top.lower()
     return _status(answer), body.decode()
@@ -107,10 +106,9 @@ def test_no_bytes_raise_anything_but_bad_request(data: bytes) -> None:
     ],
 )
 def test_upgrade_is_granted(head: Head) -> None:
-    answer, upgraded = AccessControl().answer(head)
-    assert upgraded
-    split = split_head(answer)
+    split = split_head(bytes(AccessControl().answer(head)))
     assert split is not None
+    assert split[0].start == "HTTP/1.1 101 Switching Protocols"
     assert split[0].headers["sec-websocket-accept"] == ACCEPT
     assert not {"sec-websocket-extensions", "sec-websocket-protocol"} & set(split[0].headers)
 
@@ -157,6 +155,22 @@ def test_health_needs_no_token(method: str, status: int) -> None:
     assert status != 200 or body == ""
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (Head("GET /readyz HTTP/1.1", {}), 503),
+        (Head("HEAD /readyz HTTP/1.1", {}), 503),
+        (_head(authorization="Bearer secret"), 503),
+        (_head(), 401),
+        (_head("GET /secret/other HTTP/1.1"), 404),
+    ],
+)
+def test_a_server_that_shuts_down_says_so_to_those_it_would_serve(head: Head, status: int) -> None:
+    code, body = _answer(AccessControl("secret", draining=True), head)
+    assert code == status
+    assert ("shutting down" in body) is (status == 503)
+
+
 def test_health_paths_are_those_asked_for() -> None:
     gate = AccessControl(health_paths=("/readyz", "/healthz"))
     assert _answer(gate, Head("GET /healthz HTTP/1.1", {}))[0] == 200
@@ -188,7 +202,8 @@ def test_other_tokens_are_not(authorization: str | None, text: str) -> None:
     assert status == 401
     assert body.startswith(f"{text} token: send it as ")
     assert "secret" not in body
-    assert b"www-authenticate: bearer" in AccessControl("secret").answer(_head(authorization=authorization))[0].lower()
+    answer = bytes(AccessControl("secret").answer(_head(authorization=authorization)))
+    assert b"www-authenticate: bearer" in answer.lower()
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer", "Bearer ", "Bearer \t"])
@@ -241,9 +256,7 @@ def test_our_two_halves_agree() -> None:
         assert split is not None
         assert split[1] == b""
         assert split[0].headers["host"] == "host:1"
-        answer, upgraded = AccessControl(token).answer(split[0])
-        assert upgraded
-        _check(upgrade, answer)
+        _check(upgrade, bytes(AccessControl(token).answer(split[0])))
 
 
 def test_keys_are_fresh() -> None:
@@ -293,9 +306,7 @@ def test_library_client_accepts_our_answer() -> None:
     client.send_request(client.connect())
     split = split_head(b"".join(client.data_to_send()))
     assert split is not None
-    answer, upgraded = AccessControl().answer(split[0])
-    assert upgraded
-    client.receive_data(answer)
+    client.receive_data(bytes(AccessControl().answer(split[0])))
     [response] = client.events_received()
     assert isinstance(response, LibraryResponse)
     assert client.handshake_exc is None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from treadle.transport import Address
-from treadle.transport.listener_secret import (
+from treadle.transport import (
     FOLDER,
+    Address,
     ResolvedAddress,
     SecretError,
     SecretFile,
@@ -100,6 +102,31 @@ def test_the_file_of_the_same_address_is_replaced_and_left_to_the_new_one(tmp_pa
     first.remove()
     assert _approach(tmp_path).token == "second"
     second.remove()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_the_file_of_a_killed_server_is_not_trusted(tmp_path: Path, others: bool) -> None:
+    """Also while another client looks at it."""
+    killed = _keep(tmp_path)
+    with open(killed.path, "rb") as other:
+        os.close(killed._fd)  # as the system does at the end of a process
+        if others:
+            fcntl.flock(other, fcntl.LOCK_SH)
+        address, token, advice = _approach(tmp_path)
+    assert (address, token) == (Address.parse("ws://127.0.0.1:4500"), None)
+    assert f"the one in {killed.path} is of a server that has ended" in advice
+
+
+def test_where_files_cannot_be_locked_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody could tell it from that of a killed server."""
+
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(SecretError, match="No locks available"):
+        _keep(tmp_path)
+    assert os.listdir(tmp_path / FOLDER) == []
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o666])

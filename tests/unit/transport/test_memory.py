@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from treadle.transport import memory_pair
-from treadle.transport.memory import HIGH_WATER
+from treadle.transport.channel import HIGH_WATER
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from treadle.transport.lines import LineFramer
-from treadle.transport.stream import BATCH, DEAD_AFTER_S, HIGH_WATER, KEEPALIVE_S, Framer, StreamChannel
-from treadle.transport.websocket import WebSocketFramer
+from treadle.transport import BATCH, DEAD_AFTER_S, KEEPALIVE_S, Framer, LineFramer, StreamChannel, WebSocketFramer
+from treadle.transport.stream import HIGH_WATER
 from websocket_wire import PING, PONG, TEXT, frame, frames_in
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.transport.websocket import MAX_FRAME, WebSocketFramer
+from treadle.transport import MAX_FRAME, WebSocketFramer
 from websocket_wire import CLOSE, PING, PONG, TEXT, close_frame, frame, frames_in
 
 ROLE = pytest.mark.parametrize("client", [False, True], ids=["server", "client"])

@@ -1,8 +1,9 @@
-"""`Approval`: the permission for one call of the model. The policy decides, or the user, or an automatic reviewer in
-the user's place (`auto_review`), or nobody, which means no.
+"""`Approval`: the permission for one call of the model. The thread's approval policy decides, or the user, or an
+automatic reviewer in the user's place (`auto_review`), or nobody, which means no.
 
-It owns the way from the risk to a yes or no, and the round trip to the clients. It counts only under the settings that
-it was begun with: when they change meanwhile, it is outdated. An answer that cannot be read is no.
+It owns the table of policies, the steps from the risk to a yes or no, and the round trip to the clients. An approval
+counts only under the settings that it was begun with: when they change meanwhile, it is outdated. An answer that cannot
+be read is no.
 """
 
 from __future__ import annotations
@@ -16,40 +17,88 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.agent.approval_policy import (
-    Risk,
-    decide,
-    is_reviewed,
-    refusal,
-    refusal_notice,
-)
-from treadle.agent.authority import CHANGED
+from treadle.agent.thread.authority import CHANGED
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode
+from treadle.protocol.app.settings import GranularAskForApproval
 
 if TYPE_CHECKING:
-    from treadle.agent.client_requests import ClientRequest
-    from treadle.agent.state import Settings
-    from treadle.agent.thread import Thread
+    from treadle.agent.thread.client_requests import ClientRequest
+    from treadle.agent.thread.thread import Thread
+    from treadle.agent.thread.thread_state import Settings
     from treadle.agent.tools.auto_review import Verdict
-    from treadle.agent.turn import Turn
-    from treadle.protocol.app.reviews import GuardianApprovalReviewAction
+    from treadle.agent.turn.turn import Turn
+    from treadle.protocol.app.approvals import GuardianApprovalReviewAction
+
+
+# --- the policy -------------------------------------------------------------------------------------------------------
+
+
+Decision: TypeAlias = Literal["allow", "ask", "refuse"]
+NOT_ALLOWED: Final = (
+    "approval policy is {policy}; this needs the user's approval, which cannot be asked for. "
+    "Find a way that works inside the sandbox, or say what the user has to allow."
+)
+
+
+class Risk(Struct, frozen=True):
+    """`untrusted`: not known to be harmless, which counts under that policy. `beyond`: it leaves the sandbox."""
+
+    untrusted: bool
+    beyond: bool
+
+
+def decide(settings: Settings, risk: Risk) -> Decision:
+    policy = settings.approval_policy
+    if isinstance(policy, GranularAskForApproval):
+        policy = "on-request" if policy.granular.sandbox_approval else "never"
+    if policy == "never":
+        return "refuse" if risk.beyond else "allow"
+    if policy == "untrusted":
+        return "ask" if risk.untrusted or risk.beyond else "allow"
+    return "ask" if risk.beyond else "allow"
+
+
+def refusal(settings: Settings) -> str:
+    """The answer for the model when nobody can be asked."""
+    return NOT_ALLOWED.format(policy=policy_name(settings))
+
+
+def refusal_notice(settings: Settings, what: str) -> str:
+    """The same for people."""
+    return (
+        f"{what} was refused: it would leave the sandbox, and the approval policy "
+        f"`{policy_name(settings)}` lets nobody be asked."
+    )
+
+
+def is_reviewed(settings: Settings) -> bool:
+    """Whether an automatic reviewer is asked before the user. Who trusts no command wants to see them all, and who
+    plans wants nothing to be done."""
+    trusting = settings.approval_policy != "untrusted" and settings.mode != "plan"
+    return settings.approvals_reviewer != "user" and trusting
+
+
+def policy_name(settings: Settings) -> str:
+    policy = settings.approval_policy
+    return policy if isinstance(policy, str) else "granular"
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-# Somebody may be asleep; but a question is not kept for ever.
+# Somebody may be asleep; but a question does not stay open for ever.
 ANSWER_S: Final = 24 * 3600.0
-
-UserDecision: TypeAlias = Literal["accept", "acceptForSession", "decline", "cancel"]
+UserDecision: TypeAlias = Literal["accept", "acceptForSession", "acceptAlways", "decline", "cancel"]
 # Nobody could be asked; the question got no answer that can be read; the settings changed while it was open.
 NoDecision: TypeAlias = Literal["refused", "failed", "withdrawn"]
 Outcome: TypeAlias = UserDecision | NoDecision
-
 REJECTED: Final = "rejected by user"
 FAILED: Final = "approval request failed"
 
 
-class Action(Struct, frozen=True, kw_only=True):
+class ReviewedAction(Struct, frozen=True, kw_only=True):
     """What an automatic reviewer judges, and what clients see of it. `exact` leaves nothing out of what will be done;
     `reason` is what the model says about it."""
 
@@ -64,14 +113,30 @@ class Action(Struct, frozen=True, kw_only=True):
         return json.dumps(self.exact, sort_keys=True)
 
 
-class Request(Struct, frozen=True):
+def read_decision(answer: Raw | RpcError, wanted: type[Any]) -> UserDecision | Literal["failed"]:
+    if isinstance(answer, RpcError):
+        return "failed"
+    try:
+        decision = decode(answer, wanted).decision
+    except msgspec.DecodeError:
+        return "failed"
+    if decision in ("accept", "acceptForSession", "decline", "cancel"):
+        read: UserDecision = decision
+        return read
+    # A rule for later commands is more than we store: the command itself was accepted, and only it.
+    return "acceptForSession" if hasattr(decision, "accept_with_execpolicy_amendment") else "decline"
+
+
+class ApprovalQuestion(Struct, frozen=True):
     """The question to the user. `params` is called when the question is open: the thread waits from then on. `action`
-    is called when a reviewer is asked instead; without it the question is always the user's."""
+    is called when a reviewer is asked instead; without it the question is always the user's. `read` says what an answer
+    means."""
 
     method: str
     params: Callable[[], Struct]
     answer: type[Any]
-    action: Callable[[], Action] | None = None
+    action: Callable[[], ReviewedAction] | None = None
+    read: Callable[[Raw | RpcError, type[Any]], UserDecision | Literal["failed"]] = read_decision
 
 
 class Approval:
@@ -95,7 +160,7 @@ class Approval:
         """Whether an automatic reviewer has decided."""
         return self._verdict is not None
 
-    async def seek(self, risk: Risk, request: Request) -> Outcome:
+    async def seek(self, risk: Risk, request: ApprovalQuestion) -> Outcome:
         """Go by the policy, and ask the user when it says so."""
         match decide(self.settings, risk):
             case "allow":
@@ -109,8 +174,8 @@ class Approval:
         """Whether the user can be asked for something outside of the sandbox."""
         return decide(self.settings, Risk(untrusted=True, beyond=True)) == "ask"
 
-    async def ask(self, request: Request) -> Outcome:
-        """Whatever the policy says."""
+    async def ask(self, request: ApprovalQuestion) -> Outcome:
+        """Ask, whatever the policy says."""
         if request.action is None or not is_reviewed(self.settings):
             return await self._ask_user(request)
         from treadle.agent.tools.auto_review import review  # loaded with the first review
@@ -122,20 +187,20 @@ class Approval:
         self._verdict = verdict
         return verdict.outcome
 
-    async def _ask_user(self, request: Request, *, person: bool = False) -> Outcome:
+    async def _ask_user(self, request: ApprovalQuestion, *, person: bool = False) -> Outcome:
         """`person`: not a client that says yes by itself."""
-        ask = self._thread.requests.open(request.method, person=person)
+        ask = self._thread.requests.open(request.method, person=person, approval=True)
         ask.params = request.params()
         epoch = self._thread.authority.epoch
         logger.info("approval asked", {"method": request.method})
         answer = await answer_to(self._thread, ask)
         in_force = self._thread.authority.epoch == epoch
-        outcome: Outcome = read_decision(answer, request.answer) if in_force else "withdrawn"
+        outcome: Outcome = request.read(answer, request.answer) if in_force else "withdrawn"
         logger.info("approval answered", {"method": request.method, "outcome": outcome})
         return outcome
 
     def denied(self, outcome: Outcome) -> str:
-        """It was not a yes, and its item has ended: what the model is told. People are told what they cannot know."""
+        """The answer for the model when it was not a yes, after the end of the item. People are warned of a refusal."""
         match outcome:
             case "refused":
                 self._turn.report.warning(refusal_notice(self.settings, self._what))
@@ -149,11 +214,11 @@ class Approval:
         if self._verdict is None:
             return REJECTED
         self._verdict.afterwards()
-        return self._verdict.told or REJECTED
+        return self._verdict.answer or REJECTED
 
 
 def is_yes(outcome: Outcome) -> bool:
-    return outcome in ("accept", "acceptForSession")
+    return outcome in ("accept", "acceptForSession", "acceptAlways")
 
 
 async def answer_to(thread: Thread, ask: ClientRequest) -> Raw | RpcError:
@@ -167,17 +232,3 @@ async def answer_to(thread: Thread, ask: ClientRequest) -> Raw | RpcError:
         return RpcError(0, "nobody answered")
     finally:
         thread.requests.close(ask)
-
-
-def read_decision(answer: Raw | RpcError, wanted: type[Any]) -> UserDecision | Literal["failed"]:
-    if isinstance(answer, RpcError):
-        return "failed"
-    try:
-        decision = decode(answer, wanted).decision
-    except msgspec.DecodeError:
-        return "failed"
-    if decision in ("accept", "acceptForSession", "decline", "cancel"):
-        told: UserDecision = decision
-        return told
-    # A rule for later commands is more than we keep: the command itself was accepted, and only it.
-    return "acceptForSession" if hasattr(decision, "accept_with_execpolicy_amendment") else "decline"

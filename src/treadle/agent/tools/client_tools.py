@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -13,7 +14,7 @@ from treadle.agent.tools.approval import answer_to
 from treadle.agent.tools.tool import Output, Tool, ToolCall
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode
-from treadle.protocol.app.dynamic_tools import (
+from treadle.protocol.app.item_parts import (
     DynamicToolCallOutputContentItem,
     DynamicToolCallParams,
     DynamicToolCallResponse,
@@ -25,11 +26,10 @@ from treadle.protocol.app.dynamic_tools import (
     NamespaceDynamicToolSpec,
 )
 from treadle.protocol.app.items import DynamicToolCallThreadItem
-from treadle.tools.specs import dynamic_spec
-from treadle.tools.tool_arguments import parse
+from treadle.tools.specs import dynamic_spec, parse_arguments
 
 if TYPE_CHECKING:
-    from treadle.agent.thread import Thread
+    from treadle.agent.thread.thread import Thread
 
 # Made once per thread: their specifications can be long, and every turn sends them.
 _made: WeakKeyDictionary[Thread, tuple[tuple[DynamicToolSpec, ...], tuple[Tool, ...]]] = WeakKeyDictionary()
@@ -41,12 +41,11 @@ def client_tools(thread: Thread) -> tuple[Tool, ...]:
         return ()
     made = _made.get(thread)
     if made is None or made[0] is not given:
-        made = _made[thread] = (given, tuple(map(_tool, given)))
+        tools: list[Tool] = [
+            ClientNamespace(each) if isinstance(each, NamespaceDynamicToolSpec) else ClientTool(each) for each in given
+        ]
+        made = _made[thread] = (given, tuple(tools))
     return made[1]
-
-
-def _tool(given: DynamicToolSpec) -> Tool:
-    return ClientNamespace(given) if isinstance(given, NamespaceDynamicToolSpec) else ClientTool(given)
 
 
 class ClientTool(Tool):
@@ -77,13 +76,27 @@ class ClientNamespace(Tool):
 
 
 async def _ask_client(call: ToolCall) -> Output:
-    arguments: Any = parse(call.text, Any)
+    turn, thread = call.turn, call.turn.thread
+    arguments: Any = parse_arguments(call.text, Any)
     item = DynamicToolCallThreadItem(
         id=call.id, arguments=arguments, status="inProgress", tool=call.name, namespace=call.namespace
     )
     began = time.monotonic()
-    call.turn.items.start(item)
-    answer = await _answer(call, arguments)
+    turn.items.start(item)
+    ask = thread.requests.open("item/tool/call")
+    ask.params = DynamicToolCallParams(
+        thread_id=thread.id,
+        turn_id=turn.id,
+        arguments=arguments,
+        call_id=call.id,
+        tool=call.name,
+        namespace=call.namespace,
+    )
+    given = await answer_to(thread, ask)
+    answer: DynamicToolCallResponse | None = None  # when it cannot be read, or there is nobody to give it
+    if not isinstance(given, RpcError):
+        with suppress(msgspec.DecodeError):
+            answer = decode(given, DynamicToolCallResponse)
     success = answer is not None and answer.success
     done = structs.replace(
         item,
@@ -92,29 +105,8 @@ async def _ask_client(call: ToolCall) -> Output:
         status="completed" if success else "failed",
         content_items=None if answer is None else answer.content_items,
     )
-    call.turn.items.complete(done)
+    turn.items.complete(done)
     return "dynamic tool request failed" if answer is None else [_for_model(part) for part in answer.content_items]
-
-
-async def _answer(call: ToolCall, arguments: Any) -> DynamicToolCallResponse | None:
-    """What the client says; None when it cannot be read, or there is nobody to say it."""
-    thread = call.turn.thread
-    ask = thread.requests.open("item/tool/call")
-    ask.params = DynamicToolCallParams(
-        thread_id=thread.id,
-        turn_id=call.turn.id,
-        arguments=arguments,
-        call_id=call.id,
-        tool=call.name,
-        namespace=call.namespace,
-    )
-    answer = await answer_to(thread, ask)
-    if isinstance(answer, RpcError):
-        return None
-    try:
-        return decode(answer, DynamicToolCallResponse)
-    except msgspec.DecodeError:
-        return None
 
 
 def _for_model(part: DynamicToolCallOutputContentItem) -> dict[str, Any]:

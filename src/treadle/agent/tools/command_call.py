@@ -1,4 +1,5 @@
-"""`CommandCall`: one call of exec_command, from the approval to the report; and the later words to its session.
+"""Commands of a turn: `CommandCall` is one call of exec_command, from the approval to the report; `write_stdin` is for
+a command that runs already; `run_shell_command` runs one of the user's own, outside of the sandbox.
 
 It owns the item of the command, also when the command outlives the call. Sessions, output and the texts for the model
 are in `treadle.tools.command`.
@@ -8,36 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import os
+from textwrap import indent
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, structs
 
-from treadle.agent.approval_policy import Risk
-from treadle.agent.authority import CHANGED, ENDED, Grant, rules_of, thread_sandbox
-from treadle.agent.event import DeltaStream
-from treadle.agent.terminals import Terminal
-from treadle.agent.tools.approval import Action, Approval, Outcome, Request, is_yes
-from treadle.agent.tools.command_tool import ExecCommandArguments, WriteStdinArguments
-from treadle.agent.turn import Turn
-from treadle.agent.turn_items import OpenItem
+from treadle.agent.event import DeltaStream, new_id
+from treadle.agent.thread.authority import CHANGED, ENDED, Grant, rules_of, turn_sandbox
+from treadle.agent.thread.terminals import Terminal
+from treadle.agent.tools.approval import Approval, ApprovalQuestion, Outcome, ReviewedAction, Risk, is_yes
+from treadle.agent.tools.built_in import ExecCommandArguments, WriteStdinArguments
+from treadle.agent.turn.turn import Turn, Work, developer_message
+from treadle.agent.turn.turn_items import OpenItem
 from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
 from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, may_write
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
 )
-from treadle.protocol.app.item_notifications import (
-    CommandExecutionOutputDeltaNotification,
-    TerminalInteractionNotification,
-)
 from treadle.protocol.app.items import CommandExecutionThreadItem, KnownItem
+from treadle.protocol.app.notifications import CommandExecutionOutputDeltaNotification, TerminalInteractionNotification
 from treadle.protocol.exec import EnvPolicy, Sandbox
 from treadle.tools.command.command_actions import command_actions
+from treadle.tools.command.command_output import CommandReport, new_chunk_id, report_text
 from treadle.tools.command.command_sessions import CommandSession, CommandSpec
 from treadle.tools.command.command_shell import shell_argv, shown
-from treadle.tools.command.report import CommandReport, new_chunk_id, report_text
 from treadle.tools.command.safety import is_known_safe
+
+# --- exec_command -----------------------------------------------------------------------------------------------------
+
 
 DEFAULT_YIELD_MS: Final = 10_000
 MIN_YIELD_MS: Final = 250
@@ -45,7 +46,6 @@ MAX_YIELD_MS: Final = 30_000
 # An empty write only looks: it may wait longer, because nothing is held up by it.
 MAX_POLL_MS: Final = 300_000
 DEFAULT_TOKENS: Final = 10_000
-
 RETRY_REASON: Final = "command failed; retry without sandbox?"
 # For programs that would otherwise page, colour or ask.
 _ENV: Final = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GH_PAGER": "cat"}
@@ -75,10 +75,11 @@ class CommandCall:
         self._protects = True
 
     async def run(self) -> str:
-        """What the model is told."""
+        """The answer for the model."""
         escalated = self._arguments.sandbox_permissions == "require_escalated"
         try:
-            sandbox = await self._sandbox()
+            self._protects = not may_write(self._settings.in_force) or await can_protect()
+            sandbox = await turn_sandbox(self._turn, protect=self._protects)
         except ExecError as error:
             return await self._not_started(error, confined=True)
         beyond = escalated and sandbox is not None
@@ -110,17 +111,16 @@ class CommandCall:
         )
 
     def _is_granted(self, *, unconfined: bool) -> bool:
-        """Whether it need not be asked for again. To run it in the sandbox is less than to run it without."""
+        """Whether it need not be asked for again. To run it in the sandbox is less than to run it without. What the
+        thread may do beyond the sandbox, a reviewer may not."""
+        if unconfined and self._turn.side is not None:
+            return False
         granted = self._thread.authority.commands
         return self._grant(unconfined=True) in granted or (not unconfined and self._grant(unconfined=False) in granted)
 
-    async def _sandbox(self) -> Sandbox | None:
-        self._protects = not may_write(self._settings.confinement) or await can_protect()
-        return await thread_sandbox(self._thread, protect=self._protects)
-
     # --- asking ---
 
-    def _request(self, reason: str | None, *, beyond: bool) -> Request:
+    def _request(self, reason: str | None, *, beyond: bool) -> ApprovalQuestion:
         def params() -> CommandExecutionRequestApprovalParams:
             return CommandExecutionRequestApprovalParams(
                 thread_id=self._thread.id,
@@ -136,14 +136,15 @@ class CommandCall:
             )
 
         method = "item/commandExecution/requestApproval"
-        return Request(method, params, CommandExecutionRequestApprovalResponse, lambda: self._action(reason, beyond))
+        answer = CommandExecutionRequestApprovalResponse
+        return ApprovalQuestion(method, params, answer, lambda: self._action(reason, beyond))
 
-    def _action(self, reason: str | None, beyond: bool) -> Action:
-        from treadle.protocol.app.reviews import CommandGuardianApprovalReviewAction  # loaded with the first review
+    def _action(self, reason: str | None, beyond: bool) -> ReviewedAction:
+        from treadle.protocol.app.approvals import CommandGuardianApprovalReviewAction
 
         self._open()
         grant = self._grant(unconfined=beyond)
-        return Action(
+        return ReviewedAction(
             item_id=self._item.id,
             shown=CommandGuardianApprovalReviewAction(command=self._item.command, cwd=self._cwd, source="unifiedExec"),
             exact={
@@ -179,7 +180,8 @@ class CommandCall:
             finally:
                 self._ended(session)  # before the turn is
             raise
-        if ended and session.sandbox_denied and sandbox is not None and self._may_retry():
+        may_retry = not self._approval.outdated and self._approval.may_ask()
+        if ended and session.sandbox_denied and sandbox is not None and may_retry:
             return await self._retry(session)
         return self._report(session, ended)
 
@@ -207,15 +209,12 @@ class CommandCall:
         return session
 
     async def _not_started(self, error: ExecError, *, confined: bool) -> str:
-        """It may be the sandbox itself that does not work here: then the user may do without, and nobody else."""
+        """The command did not start. If it is the sandbox that does not work here, the user may do without it."""
         if confined and isinstance(error, SandboxRefused) and self._approval.may_ask():
             return await self._after(await self._ask_unconfined(f"{error.message}. Run it without a sandbox?"), None)
         self._open()
         self._finish(status="failed", aggregated_output=error.message)
         return f"the command could not be started: {error.message}"
-
-    def _may_retry(self) -> bool:
-        return not self._approval.outdated and self._approval.may_ask()
 
     async def _retry(self, session: CommandSession) -> str:
         """The sandbox seems to have stood in the way."""
@@ -269,7 +268,7 @@ class CommandCall:
         self._finish(**outcome(session))
 
     def _finish(self, **changes: object) -> None:
-        """In its turn, or after it. Untold when its turn was cut off, or could not be kept."""
+        """End the item, in its turn or after it; not when its turn was removed or could not be stored."""
         opened = self._open()
         if self._turn.items.find(self._item.id) is opened:
             self._turn.items.complete(structs.replace(self._item, **changes))
@@ -286,46 +285,6 @@ def outcome(session: CommandSession) -> dict[str, Any]:
     }
 
 
-async def write_stdin(turn: Turn, arguments: WriteStdinArguments) -> str:
-    """What the model is told of a command that runs already."""
-    if turn.thread.authority.was_ended(arguments.session_id):
-        return f"session {arguments.session_id} was {ENDED}"
-    session = turn.thread.sessions.get(arguments.session_id)
-    if session is None:
-        return f"there is no session {arguments.session_id}: it has ended, or never was; run the command again"
-    if arguments.chars:
-        await session.write(arguments.chars)
-        _tell_interaction(turn, session, arguments.chars)
-    longest = MAX_YIELD_MS if arguments.chars else MAX_POLL_MS
-    await session.wait(_seconds(arguments.yield_time_ms, longest))
-    return report(session, arguments.max_output_tokens)
-
-
-def _tell_interaction(turn: Turn, session: CommandSession, chars: str) -> None:
-    for item in turn.items.open():
-        if isinstance(item, CommandExecutionThreadItem) and item.process_id == session.process_id:
-            params = TerminalInteractionNotification(
-                thread_id=turn.thread.id,
-                turn_id=turn.id,
-                item_id=item.id,
-                process_id=session.process_id,
-                stdin=chars,
-            )
-            turn.thread.journal.emit("item/commandExecution/terminalInteraction", params)
-
-
-def report(session: CommandSession, max_tokens: int | None) -> str:
-    return report_text(
-        CommandReport(
-            chunk_id=new_chunk_id(),
-            wall_time_s=session.duration_ms / 1000,
-            taken=session.take_output(DEFAULT_TOKENS if max_tokens is None else max_tokens),
-            exit_code=None if session.running else session.exit_code,
-            session_id=session.id if session.running else None,
-        )
-    )
-
-
 def env_policy(turn: Turn) -> EnvPolicy:
     return turn.thread.services.config_for(turn.thread.settings).env_policy()
 
@@ -340,3 +299,109 @@ def _without_links(path: str) -> str:
 def _seconds(asked_ms: int | None, longest: int) -> float:
     asked = DEFAULT_YIELD_MS if asked_ms is None else asked_ms
     return min(max(asked, MIN_YIELD_MS), longest) / 1000
+
+
+def report(session: CommandSession, max_tokens: int | None) -> str:
+    return report_text(
+        CommandReport(
+            chunk_id=new_chunk_id(),
+            wall_time_s=session.duration_ms / 1000,
+            taken=session.take_output(DEFAULT_TOKENS if max_tokens is None else max_tokens),
+            exit_code=None if session.running else session.exit_code,
+            session_id=session.id if session.running else None,
+        )
+    )
+
+
+# --- write_stdin ------------------------------------------------------------------------------------------------------
+
+
+async def write_stdin(turn: Turn, arguments: WriteStdinArguments) -> str:
+    """The answer for the model about a command that runs already."""
+    if turn.thread.authority.was_ended(arguments.session_id):
+        return f"session {arguments.session_id} was {ENDED}"
+    session = turn.thread.sessions.get(arguments.session_id)
+    if session is None:
+        return f"there is no session {arguments.session_id}: it has ended, or never was; run the command again"
+    if turn.side is not None and not await asyncio.to_thread(turn.thread.authority.allows, session, turn.settings):
+        return f"session {arguments.session_id} is not yours: it may do more than you may"
+    if arguments.chars:
+        await session.write(arguments.chars)
+        for item in turn.items.open():
+            if isinstance(item, CommandExecutionThreadItem) and item.process_id == session.process_id:
+                params = TerminalInteractionNotification(
+                    thread_id=turn.thread.id,
+                    turn_id=turn.id,
+                    item_id=item.id,
+                    process_id=session.process_id,
+                    stdin=arguments.chars,
+                )
+                turn.thread.journal.emit("item/commandExecution/terminalInteraction", params)
+    longest = MAX_YIELD_MS if arguments.chars else MAX_POLL_MS
+    await session.wait(_seconds(arguments.yield_time_ms, longest))
+    return report(session, arguments.max_output_tokens)
+
+
+# --- thread/shellCommand ----------------------------------------------------------------------------------------------
+
+
+SHELL_TIMEOUT_S: Final = 3600.0
+SHOWN_TOKENS: Final = 10_000
+
+
+def shell_work(command: str, timeout_ms: int | None) -> Work:
+    async def work(turn: Turn) -> None:
+        await turn.thread.load_history()
+        await run_shell_command(turn, command, timeout_ms)
+
+    return work
+
+
+async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) -> None:
+    thread = turn.thread
+    cwd = thread.settings.cwd
+    argv = shell_argv(command)
+    item = CommandExecutionThreadItem(
+        id=new_id(),
+        command=shown(argv),
+        command_actions=command_actions(command, cwd),
+        cwd=cwd,
+        status="inProgress",
+        source="userShell",
+    )
+    opened = turn.items.start(item)
+    stream = DeltaStream(
+        "item/commandExecution/outputDelta",
+        lambda delta: CommandExecutionOutputDeltaNotification(
+            thread_id=thread.id, turn_id=turn.id, item_id=item.id, delta=delta
+        ),
+    )
+    try:
+        spec = CommandSpec(command=argv, cwd=cwd, env_policy=env_policy(turn))
+        session = await thread.sessions.start(spec, lambda text: thread.journal.append(stream, text))
+    except ExecError as error:
+        turn.items.complete(structs.replace(item, status="failed", aggregated_output=error.message))
+        return
+    opened.look = lambda begun: structs.replace(begun, aggregated_output=session.aggregated or None)
+    try:
+        ended = await session.wait(SHELL_TIMEOUT_S if timeout_ms is None else timeout_ms / 1000)
+        if not ended:
+            await session.terminate("ended: it took too long")
+    except asyncio.CancelledError:
+        try:
+            await session.terminate()
+        finally:
+            _complete_shell(turn, item, session, command)
+        raise
+    _complete_shell(turn, item, session, command)
+
+
+def _complete_shell(turn: Turn, item: CommandExecutionThreadItem, session: CommandSession, command: str) -> None:
+    turn.thread.sessions.forget(session)
+    done = structs.replace(item, **outcome(session))
+    output = indent(session.take_output(SHOWN_TOKENS).text, "  ")  # so that it cannot end the note and go on
+    note = (
+        f"<user_shell_command>\nThe user ran this command:\n{command}\n"
+        f"Exit code: {session.exit_code}\nOutput:\n{output}\n</user_shell_command>"
+    )
+    turn.items.complete(done, *turn.thread.add_history([developer_message(note)], turn.number))

@@ -1,42 +1,54 @@
-"""`apply_patch`: one patch, from its text over the approval to the changed files.
+"""`apply_patch`: one patch, from its text over the approval to the changed files; `TurnDiff`: everything that patches
+have changed in a turn, as one diff in the manner of git.
 
-It owns the item of the patch, and tells the running diff of the turn. Reading, planning and applying patches is
-`treadle.tools.patch`. The names in a patch are resolved once, before anybody is asked; what is read, shown, allowed and
-written is what they led to then (`PinnedFiles`).
+It owns the item of the patch. Reading, planning and applying patches is `treadle.tools.patch`. The names in a patch are
+resolved once, before anybody is asked; what is read, shown, allowed and written is what they led to then
+(`PinnedFiles`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Final
 
-from msgspec import structs, to_builtins
+from msgspec import Struct, structs, to_builtins
 
-from treadle.agent.approval_policy import Risk
-from treadle.agent.authority import file_policy
-from treadle.agent.tools.approval import Action, Approval, Outcome, Request, is_yes
-from treadle.agent.turn import Turn
+from treadle.agent.thread.authority import file_policy
+from treadle.agent.tools.approval import Approval, ApprovalQuestion, ReviewedAction, Risk, is_yes
+from treadle.agent.turn.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.pinned_files import Location, PinnedFiles
-from treadle.protocol.app.actions import (
+from treadle.protocol.app.approvals import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
+from treadle.protocol.app.item_parts import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
     FileUpdateChange,
     UpdatePatchChangeKind,
 )
-from treadle.protocol.app.approvals import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
 from treadle.protocol.app.items import FileChangeThreadItem
-from treadle.protocol.app.thread_notifications import TurnDiffUpdatedNotification
-from treadle.tools.patch import FileChange, Patch, PatchError, apply, parse, paths, plan
+from treadle.protocol.app.notifications import TurnDiffUpdatedNotification
+from treadle.tools.patch import FileChange, PatchError, apply, parse, paths, plan
+from treadle.tools.patch.planner import unified
+
+# --- one patch --------------------------------------------------------------------------------------------------------
 
 
 async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = None) -> str:
-    """What the model is told."""
+    """The answer for the model."""
     approval = Approval(turn, "a patch")
     where = cwd or approval.settings.cwd
     try:
         patch = parse(text)
-        files = await PinnedFiles.resolve(paths(patch, where), await file_policy(turn.thread))
-        changes = await _plan(patch, files, where)
+        files = await PinnedFiles.resolve(paths(patch, where), await file_policy(turn))
+        there: dict[str, bytes | None] = {}
+        for name, target in files.targets.items():
+            try:
+                there[name] = await files.read(target.file.path)
+            except ExecError as error:
+                if error.code != NOT_FOUND:
+                    raise PatchError(f"{name} cannot be read: {error.message}", "failed", path=name) from None
+                there[name] = None
+        changes = plan(patch, there.__getitem__, where)
     except (PatchError, ExecError) as error:
         return _not_applied(turn, error)
     if not changes:
@@ -45,22 +57,10 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
 
 
 def _not_applied(turn: Turn, error: PatchError | ExecError) -> str:
-    """For the model, and for people: the item of a patch has no place for a reason."""
+    """The answer for a patch that was not applied; people get a warning, since its item has no place for a reason."""
     text = f"the patch was not applied: {error.message}"
     turn.report.warning(text)
     return text
-
-
-async def _plan(patch: Patch, files: PinnedFiles, cwd: str) -> list[FileChange]:
-    there: dict[str, bytes | None] = {}
-    for name, target in files.targets.items():
-        try:
-            there[name] = await files.read(target.file.path)
-        except ExecError as error:
-            if error.code != NOT_FOUND:
-                raise PatchError(f"{name} cannot be read: {error.message}", "failed", path=name) from None
-            there[name] = None
-    return plan(patch, there.__getitem__, cwd)
 
 
 class _PatchCall:
@@ -72,47 +72,67 @@ class _PatchCall:
         self._approval = approval
         self._changes = changes
         self._files = files
-        self._written, self._removed = _locations(changes, files)
+        self._written: list[Location] = []
+        self._removed: list[Location] = []
+        for change in changes:
+            target = files.targets[change.path]
+            if change.move_path is not None:
+                self._written.append(files.targets[change.move_path].file)
+            if change.move_path is not None or change.kind == "delete":
+                self._removed.append(target.entry)  # of a link the link, not what it leads to
+            else:
+                self._written.append(target.file)
         shown = sorted(changes, key=lambda change: change.path)  # as clients know it; applied in the order of the patch
         self._item = FileChangeThreadItem(
             id=call_id, changes=tuple(_shown(change) for change in shown), status="inProgress"
         )
 
     async def run(self) -> str:
-        beyond = not self._inside()
+        files = self._files
+        beyond = not (all(map(files.may_write, self._written)) and all(map(files.may_remove, self._removed)))
         self._turn.items.start(self._item)
         if {*self._written, *self._removed} <= self._thread.authority.files:
             return await self._apply(beyond)
         outcome = await self._approval.seek(Risk(untrusted=True, beyond=beyond), self._request(beyond))
-        return await self._after(outcome, beyond)
+        if not is_yes(outcome):
+            self._finish("failed" if outcome in ("failed", "refused") else "declined")
+            return self._approval.denied(outcome)
+        answer = await self._apply(beyond)
+        if outcome == "acceptForSession" and not self._approval.outdated:
+            locations = {*self._written, *self._removed}
+            self._thread.authority.files |= locations | set(map(files.current, locations))
+        return answer
 
-    def _inside(self) -> bool:
-        files = self._files
-        return all(map(files.may_write, self._written)) and all(map(files.may_remove, self._removed))
-
-    def _request(self, beyond: bool) -> Request:
+    def _request(self, beyond: bool) -> ApprovalQuestion:
         def params() -> FileChangeRequestApprovalParams:
             opened = self._turn.items.find(self._item.id)
             assert opened is not None
             reasons = ["it writes outside of the sandbox"] if beyond else []
+            touched = {*self._written, *self._removed}
+            for name, target in self._files.targets.items():
+                reasons += [
+                    f"{name} leads to {location.path}"
+                    for location in {target.file, target.entry} & touched
+                    if location.path != name
+                ]
             return FileChangeRequestApprovalParams(
                 thread_id=self._thread.id,
                 turn_id=self._turn.id,
                 item_id=self._item.id,
                 started_at_ms=opened.item.started_at_ms or 0,
-                reason="; ".join([*reasons, *self._detours()]) or None,
+                reason="; ".join(reasons) or None,
             )
 
         method = "item/fileChange/requestApproval"
-        return Request(method, params, FileChangeRequestApprovalResponse, lambda: self._action(beyond))
+        return ApprovalQuestion(method, params, FileChangeRequestApprovalResponse, lambda: self._action(beyond))
 
-    def _action(self, beyond: bool) -> Action:
-        from treadle.protocol.app.reviews import ApplyPatchGuardianApprovalReviewAction  # loaded with the first review
+    def _action(self, beyond: bool) -> ReviewedAction:
+        from treadle.protocol.app.approvals import ApplyPatchGuardianApprovalReviewAction
 
         cwd = self._approval.settings.cwd
         names = [(change.path, change.move_path) for change in self._changes]
         files = tuple(dict.fromkeys(name for pair in names for name in pair if name is not None))
-        return Action(
+        return ReviewedAction(
             item_id=self._item.id,
             shown=ApplyPatchGuardianApprovalReviewAction(cwd=cwd, files=files),
             exact={
@@ -124,25 +144,6 @@ class _PatchCall:
                 "reach": "outside of the sandbox" if beyond else "inside of the sandbox",
             },
         )
-
-    def _detours(self) -> Iterator[str]:
-        """The names that are not where they seem to be."""
-        touched = {*self._written, *self._removed}
-        for name, target in self._files.targets.items():
-            for location in {target.file, target.entry} & touched:
-                if location.path != name:
-                    yield f"{name} leads to {location.path}"
-
-    async def _after(self, outcome: Outcome, beyond: bool) -> str:
-        """Go on as it was decided."""
-        if is_yes(outcome):
-            told = await self._apply(beyond)
-            if outcome == "acceptForSession" and not self._approval.outdated:
-                locations = {*self._written, *self._removed}
-                self._thread.authority.files |= locations | set(map(self._files.current, locations))
-            return told
-        self._finish("failed" if outcome in ("failed", "refused") else "declined")
-        return self._approval.denied(outcome)
 
     async def _apply(self, beyond: bool) -> str:
         """`beyond`: the user has allowed these files, whatever the sandbox says."""
@@ -158,24 +159,19 @@ class _PatchCall:
             self._finish("failed")
             return _not_applied(self._turn, error)
         self._finish("completed")
-        self._tell_diff()
-        return "Success. Updated the following files:\n" + "\n".join(map(_line, self._changes))
+        diff = self._turn.diff = self._turn.diff or TurnDiff()
+        for change in self._changes:
+            diff.add(change)
+        params = TurnDiffUpdatedNotification(
+            thread_id=self._thread.id, turn_id=self._turn.id, diff=diff.text(self._approval.settings.cwd)
+        )
+        self._thread.journal.emit("turn/diff/updated", params)
+        letters = {"add": "A", "delete": "D", "update": "M"}
+        lines = [f"{letters[change.kind]} {change.move_path or change.path}" for change in self._changes]
+        return "\n".join(["Success. Updated the following files:", *lines])
 
     def _finish(self, status: str) -> None:
         self._turn.items.complete(structs.replace(self._item, status=status))
-
-    def _tell_diff(self) -> None:
-        for change in self._changes:
-            self._turn.diff.add(change)
-        params = TurnDiffUpdatedNotification(
-            thread_id=self._thread.id, turn_id=self._turn.id, diff=self._turn.diff.text(self._approval.settings.cwd)
-        )
-        self._thread.journal.emit("turn/diff/updated", params)
-
-
-def _line(change: FileChange) -> str:
-    letter = {"add": "A", "delete": "D", "update": "M"}[change.kind]
-    return f"{letter} {change.move_path or change.path}"
 
 
 def _shown(change: FileChange) -> FileUpdateChange:
@@ -197,17 +193,62 @@ def _resolved(change: FileChange, files: PinnedFiles) -> FileChange:
     return structs.replace(change, path=target.entry.path if change.kind == "delete" else target.file.path)
 
 
-def _locations(changes: Sequence[FileChange], files: PinnedFiles) -> tuple[list[Location], list[Location]]:
-    """What is written and what is removed."""
-    written: list[Location] = []
-    removed: list[Location] = []
-    for change in changes:
-        target = files.targets[change.path]
+# --- all patches of a turn --------------------------------------------------------------------------------------------
+
+
+_NOTHING: Final = "0" * 40
+MAX_DIFF_CHARS: Final = 1 << 20
+
+
+class _Changed(Struct):
+    """`origin` is where the file was when the turn began, `old` what was in it; `new` is what is there now."""
+
+    origin: str
+    old: bytes | None
+    new: bytes | None
+
+
+class TurnDiff:
+    def __init__(self) -> None:
+        self._files: dict[str, _Changed] = {}
+
+    def add(self, change: FileChange) -> None:
+        known = self._files.pop(change.path, None) or _Changed(change.path, change.old, None)
         if change.move_path is not None:
-            written.append(files.targets[change.move_path].file)
-            removed.append(target.entry)
-        elif change.kind == "delete":
-            removed.append(target.entry)
+            self._files[change.move_path] = _Changed(known.origin, known.old, change.new)
         else:
-            written.append(target.file)
-    return written, removed
+            self._files[change.path] = _Changed(known.origin, known.old, change.new)
+
+    def text(self, cwd: str) -> str:
+        files = sorted(self._files.items(), key=lambda entry: entry[1].origin)
+        parts = [_diff(path, changed, cwd) for path, changed in files]
+        text = "".join(parts)
+        return text if len(text) <= MAX_DIFF_CHARS else text[:MAX_DIFF_CHARS] + "\n[the rest of the diff is left out]\n"
+
+
+def _diff(path: str, changed: _Changed, cwd: str) -> str:
+    if changed.old == changed.new and changed.origin == path:
+        return ""
+    before, after = _relative(changed.origin, cwd), _relative(path, cwd)
+    head = f"diff --git a/{before} b/{after}\n"
+    if changed.old is None:
+        head += "new file mode 100644\n"
+    elif changed.new is None:
+        head += "deleted file mode 100644\n"
+    head += f"index {_blob(changed.old)}..{_blob(changed.new)}\n"
+    head += f"--- {'/dev/null' if changed.old is None else f'a/{before}'}\n"
+    head += f"+++ {'/dev/null' if changed.new is None else f'b/{after}'}\n"
+    return head + unified(changed.old or b"", changed.new or b"")
+
+
+def _relative(path: str, cwd: str) -> str:
+    return path[len(cwd) :].lstrip("/") if path.startswith(cwd.rstrip("/") + "/") else path.lstrip("/")
+
+
+def _blob(data: bytes | None) -> str:
+    """The name that git gives to a file's content."""
+    if data is None:
+        return _NOTHING
+    from hashlib import sha1  # loads OpenSSL; few turns have a patch
+
+    return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -1,7 +1,7 @@
 """`Tool`: what a model can call, and `ToolCall`: what a tool is given.
 
-Built-in tools and those of a client come through the same door. Nothing heavy is imported here or by the modules of
-the tools: clients ask them for their names, and a server should load what a tool needs with its first call.
+Built-in tools and those of a client use the same interface. Nothing heavy is imported here or by the modules of the
+tools: a server should load what a tool needs with its first call.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from treadle.tools.tool_arguments import parse
+from treadle.tools.specs import parse_arguments
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from treadle.agent.turn import Turn
+    from treadle.agent.turn.turn import Turn
     from treadle.config import ModelFacts
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class ToolCall:
 
     def arguments(self, wanted: type[T]) -> T:
         """Raises `ToolInputError`, which is the model's answer."""
-        return parse(self.text, wanted)
+        return parse_arguments(self.text, wanted)
 
 
 class Tool(Protocol):
@@ -48,10 +48,25 @@ class Tool(Protocol):
     """What the model is told of it, encoded once: a member of `tools` in a request of the Responses API."""
     free_text: bool = False
     """Whether the model writes its input as free text (a custom tool) instead of JSON arguments."""
-    exclusive: bool = False
-    """Whether it changes what other calls look at: then it waits for those before it, and those after it wait."""
+    feature: str | None = None
+    """The switch of `[features]` that offers it; None when no switch does."""
+    settings_name: str | None = None
+    """What `[tools]` calls it beside its name."""
+    mode: str | None = None
+    """The mode of a thread that it is for; None for every mode."""
+    any_mode_feature: str | None = None
+    """The switch of `[features]` that offers it in every mode."""
     needs_environment: bool = False
     """Whether it runs, reads or changes something where commands run. A thread may have no such place."""
+    only_reads: bool = False
+    """Whether a call changes nothing, wherever it looks."""
+    may_destroy: bool = False
+    """Whether a call can overwrite or remove what the user has; such a tool asks for approval itself."""
+    exclusive: bool = False
+    """Whether it changes what other calls look at: then it waits for those before it, and those after it wait."""
+    domain: str = ""
+    """What its calls look at and change, when that is not the workspace: only calls with the same domain wait for each
+    other."""
 
     def suits(self, model: ModelFacts) -> bool:
         """Whether this model is told of it. It may call it all the same: the history of a thread is of many models."""
@@ -64,6 +79,7 @@ class Tool(Protocol):
     async def run(self, call: ToolCall) -> Output:
         """Do it. An item that people should see is shown through `call.turn`.
 
-        `ToolInputError` and `ExecError` are told to the model. When the turn is interrupted, the call is cancelled.
+        The messages of `ToolInputError` and `ExecError` go to the model. When the turn is interrupted, the call is
+        cancelled.
         """
         ...

@@ -1,7 +1,9 @@
 """`Toolbox`: runs the calls of a turn, side by side where that is harmless, and gives the model their outputs.
 
-Calls start as soon as the model has written them. One of an exclusive tool, such as a patch, waits for the calls before
-it, and calls after it wait for it.
+It also owns which tools a model has: some are switched off by the settings, some are not for the mode that the thread
+is in. That is asked before a model is told of a tool, and again before a call runs: a model may call a tool that it was
+not told of. Calls start as soon as the model has written them. One of an exclusive tool, such as a patch, waits for the
+calls before it, and calls after it wait for it.
 """
 
 from __future__ import annotations
@@ -9,39 +11,82 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from treadle.agent.aside import Aside
-from treadle.agent.sampling import Call
-from treadle.agent.thread import Thread
+from treadle.agent.thread.thread import Thread
 from treadle.agent.tools import built_in
 from treadle.agent.tools.client_tools import client_tools
 from treadle.agent.tools.tool import Output, Tool, ToolCall
-from treadle.agent.tools.tool_choice import left, offered, refusal
-from treadle.agent.turn import Turn
+from treadle.agent.turn.sampling import ModelCall
+from treadle.agent.turn.turn import SideConversation, Turn
 from treadle.config import Config
 from treadle.errors import ExecError
 from treadle.llm import CustomToolCallItem
 from treadle.logs.trace import IDS
 from treadle.store.contract import StoreError
-from treadle.tools.tool_arguments import ToolInputError
+from treadle.tools.command.command_output import cut_to, tokens
+from treadle.tools.specs import ToolInputError
 
-logger: logging.Logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from treadle.agent.thread.thread_state import Settings
 
-MAX_LOGGED: Final = 80  # of what a model says
+
+# --- which tools a model has ------------------------------------------------------------------------------------------
 
 
-def specifications(thread: Thread, aside: Aside | None = None) -> tuple[Raw, ...]:
-    """What the model of a thread, or of an aside in it, is told of its tools."""
+NO_ENVIRONMENT: Final = "this thread has no environment, so nothing can be run, read or changed; go on without"
+
+
+def left(tools: Iterable[Tool], config: Config) -> list[Tool]:
+    """The tools that the settings leave. A call of another one is a call of a tool that does not exist."""
+    off = {name for name, switch in config.tools.items() if not getattr(switch, "enabled", switch)}
+    return [
+        tool
+        for tool in tools
+        if (tool.feature is None or getattr(config.features, tool.feature))
+        and tool.name not in off
+        and tool.settings_name not in off
+    ]
+
+
+def offered(tools: Iterable[Tool], mode: str, config: Config) -> list[Tool]:
+    """The tools that a model is told of. Without an environment too: a thread can be given one later."""
+    return [tool for tool in left(tools, config) if _suits_mode(tool, mode, config)]
+
+
+def tool_refusal(tool: Tool, settings: Settings, config: Config) -> str | None:
+    """The answer to a model that calls a tool which it cannot use now; None when it can."""
+    if not _suits_mode(tool, settings.mode, config):
+        return f"{tool.name} cannot be used in {settings.mode} mode"
+    return NO_ENVIRONMENT if tool.needs_environment and not settings.has_environment else None
+
+
+def _suits_mode(tool: Tool, mode: str, config: Config) -> bool:
+    if tool.any_mode_feature is not None and getattr(config.features, tool.any_mode_feature):
+        return True
+    return tool.mode is None or tool.mode == mode
+
+
+def specifications(thread: Thread, side: SideConversation | None = None) -> tuple[Raw, ...]:
+    """What the model of a thread, or of a side conversation in it, is told of its tools."""
     model, settings = thread.model_facts, thread.settings
-    if aside is not None:
-        model, settings = aside.model_facts(thread), aside.settings(thread)
+    if side is not None:
+        model, settings = side.model_facts(thread), side.settings(thread)
     ours = offered(built_in.BUILT_IN, settings.mode, thread.services.config_for(settings))
     tools = chain(ours, client_tools(thread))
-    return tuple(tool.spec for tool in tools if tool.suits(model) and (aside is None or aside.has(tool.name)))
+    return tuple(tool.spec for tool in tools if tool.suits(model) and (side is None or side.has(tool.name)))
+
+
+# --- running calls ----------------------------------------------------------------------------------------------------
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+MAX_LOGGED: Final = 80  # of what a model says
+NOT_RUN: Final = "not run: the limit of tool calls in this turn is reached"
 
 
 class Toolbox:
@@ -50,34 +95,41 @@ class Toolbox:
     def __init__(self, turn: Turn, group: asyncio.TaskGroup) -> None:
         self._turn = turn
         self._group = group
-        self._running: list[asyncio.Task[None]] = []
-        self._last_alone: asyncio.Task[None] | None = None
+        self._running: dict[asyncio.Task[None], str] = {}  # with the domain of each call
+        self._last_alone: dict[str, asyncio.Task[None]] = {}  # by domain
         self.called: bool = False  # since the last drain
+        self.closed: bool = False  # the turn is at its limit: calls are answered, and not run
 
-    def start(self, item: Call) -> None:
-        self.called = self._turn.called = True
-        call = _read(self._turn, item)
-        tool = self._find(call)
-        alone = tool is not None and tool.exclusive
-        before = list(self._running) if alone else [task for task in (self._last_alone,) if task is not None]
-        task = self._group.create_task(self._run(tool, call, before), name=f"call {call.id}")
-        self._running.append(task)
+    def start(self, item: ModelCall) -> None:
+        turn = self._turn
+        self.called = turn.called = True
+        if isinstance(item, CustomToolCallItem):
+            call = ToolCall(turn, item.call_id, item.name, item.input, free_text=True)
+        else:
+            call = ToolCall(turn, item.call_id, item.name, item.arguments, item.namespace)
+        # The client's tools come first: a client that takes one of our names means its own.
+        tools = chain(client_tools(turn.thread), left(built_in.BUILT_IN, self._config()))
+        side = turn.side
+        tool = next((tool for tool in tools if tool.answers(call) and (side is None or side.has(tool.name))), None)
+        if tool is None and side is None and (mcp := turn.thread.mcp) is not None:
+            tool = mcp.toolset().find(call)
+        alone, domain = tool is not None and tool.exclusive, "" if tool is None else tool.domain
         if alone:
-            self._last_alone = task
+            before = [task for task, other in self._running.items() if other == domain]
+        else:
+            before = [self._last_alone[domain]] if domain in self._last_alone else []
+        task = self._group.create_task(self._run(tool, call, before), name=f"call {call.id}")
+        self._running[task] = domain
+        if alone:
+            self._last_alone[domain] = task
 
     async def drain(self) -> None:
         """Wait for all calls; the model can be asked again then."""
         while self._running:
             await asyncio.wait(self._running)
-            self._running = [task for task in self._running if not task.done()]
-        self._last_alone = None
+            self._running = {task: domain for task, domain in self._running.items() if not task.done()}
+        self._last_alone.clear()
         self.called = False
-
-    def _find(self, call: ToolCall) -> Tool | None:
-        """The client's tools come first: a client that takes one of our names means its own."""
-        tools = chain(client_tools(self._turn.thread), left(built_in.BUILT_IN, self._config()))
-        aside = self._turn.aside
-        return next((tool for tool in tools if tool.answers(call) and (aside is None or aside.has(tool.name))), None)
 
     def _config(self) -> Config:
         return self._turn.thread.services.config_for(self._turn.settings)
@@ -88,8 +140,17 @@ class Toolbox:
         IDS.set({**IDS.get(), "call": call.id[:MAX_LOGGED]})  # for this task
         logger.info("tool called", {"tool": call.name[:MAX_LOGGED]})
         began = time.monotonic()
+        output: Output
         try:
-            output = _unsupported(call) if tool is None else await self._use(tool, call)
+            if self.closed:
+                output = NOT_RUN
+            elif tool is None:
+                output = (
+                    f"unsupported {'custom tool call' if call.free_text else 'call'}: {call.namespace or ''}{call.name}"
+                )
+            else:
+                refused = tool_refusal(tool, self._turn.settings, self._config())
+                output = await tool.run(call) if refused is None else refused
         except ToolInputError as error:
             outcome, output = "wrong input", error.message
         except ExecError as error:
@@ -103,24 +164,23 @@ class Toolbox:
             outcome = "done"
         took_ms = int((time.monotonic() - began) * 1000)
         logger.info("tool ended", {"tool": call.name[:MAX_LOGGED], "outcome": outcome, "duration_ms": took_ms})
-        self._answer(call, output)
-
-    async def _use(self, tool: Tool, call: ToolCall) -> Output:
-        refused = refusal(tool, self._turn.settings, self._config())
-        return await tool.run(call) if refused is None else refused
-
-    def _answer(self, call: ToolCall, output: Output) -> None:
+        limit = self._config().tool_output_token_limit
+        if limit is not None:
+            output = _within(output, limit)
         kind = "custom_tool_call_output" if call.free_text else "function_call_output"
         item = {"type": kind, "call_id": call.id, "output": output}
         self._turn.calls.pop(call.id, None)
-        self._turn.thread.journal.write(*self._turn.remember([item]))
+        self._turn.thread.journal.write(*self._turn.add_history([item]))
 
 
-def _read(turn: Turn, item: Call) -> ToolCall:
-    if isinstance(item, CustomToolCallItem):
-        return ToolCall(turn, item.call_id, item.name, item.input, free_text=True)
-    return ToolCall(turn, item.call_id, item.name, item.arguments, item.namespace)
-
-
-def _unsupported(call: ToolCall) -> str:
-    return f"unsupported {'custom tool call' if call.free_text else 'call'}: {call.name}"
+def _within(output: Output, limit: int) -> Output:
+    """The texts of an output, cut to so many tokens together."""
+    if isinstance(output, str):
+        return cut_to(output, limit)
+    parts: list[dict[str, Any]] = []
+    for part in output:
+        if part["type"] == "input_text":
+            part = {**part, "text": cut_to(part["text"], limit)}
+            limit = max(limit - tokens(len(part["text"].encode("utf-8", "replace"))), 0)
+        parts.append(part)
+    return parts

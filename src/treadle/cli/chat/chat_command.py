@@ -9,10 +9,10 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from treadle.cli.exit_codes import REFUSED
-from treadle.cli.people import command as people_command
 from treadle.cli.problem import Problem
+from treadle.cli.streams import REFUSED
 from treadle.cli.terminal import is_terminal
+from treadle.cli.user_commands import user_command
 
 _MORE: Final = """\
 A session in the terminal: you say something, the agent works, you see what it does and can add to it meanwhile. With
@@ -36,11 +36,11 @@ _POLICIES: Final = ("untrusted", "on-request", "never")
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """What was asked for on the command line. `resume` is an id or a name, or empty for the most recent thread."""
+    """The options of the command line. `resume` is an id or a name, or empty for the most recent thread."""
 
     cwd: str
     moved: bool = False
-    """Whether `cwd` was said: a thread that is resumed goes there then."""
+    """Whether `cwd` was given: a thread that is resumed moves there then."""
     prompt: str | None = None
     resume: str | None = None
     images: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     config_overrides: tuple[str, ...] = ()
 
 
-@people_command("chat", more=_MORE, exit_codes=_EXIT_CODES, examples=_EXAMPLES)
+@user_command("chat", more=_MORE, exit_codes=_EXIT_CODES, examples=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[PROMPT]", type=click.UNPROCESSED)
 @click.option("--last", is_flag=True, help="with resume: the most recent thread of the directory")
 @click.option("-C", "--cd", metavar="DIR", type=click.Path(), help="where to work (default: here)")
@@ -90,8 +90,10 @@ def command(
     config_overrides: tuple[str, ...],
 ) -> int:
     resume, prompt = thread_and_prompt(words, last=last)
+    if cd is not None and not os.path.isdir(cd):
+        raise Problem(f"{cd} is no directory", do="give one that exists with --cd", code=REFUSED)
     request = ChatRequest(
-        cwd=_folder(cd or "."),
+        cwd=os.path.abspath(cd or "."),
         moved=cd is not None,
         prompt=prompt,
         resume=resume,
@@ -103,14 +105,17 @@ def command(
         config_overrides=config_overrides,
     )
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
-        raise _no_terminal()
+        missing = "standard input" if not is_terminal(sys.stdin) else "standard output"
+        why = f"{missing} is no terminal" if os.environ.get("TERM") != "dumb" else "TERM says that it is a dumb one"
+        do = 'treadle exec "PROMPT" runs one turn without one'
+        raise Problem("a session needs a terminal", why=why, do=do, code=REFUSED)
     from treadle.cli.chat.program import run  # prompt_toolkit takes 100 ms: loaded when somebody sits there
 
     return run(request)
 
 
 def thread_and_prompt(words: tuple[str, ...], *, last: bool) -> tuple[str | None, str | None]:
-    """The thread to resume, if any, and what is said first."""
+    """The thread to resume, if any, and the first message."""
     if not words or words[0] != "resume":
         if last:
             raise Problem("--last goes with resume", do="treadle chat resume --last", code=REFUSED)
@@ -136,21 +141,7 @@ def _only(words: tuple[str, ...]) -> str | None:
     return words[0] if words else None
 
 
-def _folder(given: str) -> str:
-    if not os.path.isdir(given):
-        raise Problem(f"{given} is no directory", do="give one that exists with --cd", code=REFUSED)
-    return os.path.abspath(given)
-
-
 def _picture(given: str) -> str:
     if not os.access(given, os.R_OK) or not os.path.isfile(given):
         raise Problem(f"the picture {given} cannot be read", do="give a file that exists with --image", code=REFUSED)
     return os.path.abspath(given)
-
-
-def _no_terminal() -> Problem:
-    missing = "standard input" if not is_terminal(sys.stdin) else "standard output"
-    why = f"{missing} is no terminal" if os.environ.get("TERM") != "dumb" else "TERM says that it is a dumb one"
-    return Problem(
-        "a session needs a terminal", why=why, do='treadle exec "PROMPT" runs one turn without one', code=REFUSED
-    )

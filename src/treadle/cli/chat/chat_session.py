@@ -1,35 +1,56 @@
 """`ChatSession`: one conversation with an app-server, through the SDK. It knows no terminal; a `SessionView` shows it.
 
-It owns the thread that is talked to, the turn that runs, and the order of what the user wants: one thing after the
-other, except an interrupt. A turn is read from its own stream, which loses nothing; what else the server tells, such as
-a turn that somebody else began, comes from the news of the client. An error of the server is shown, and the session
-goes on.
+The session owns the thread that is talked to, the turn that runs, and the order of what the user wants: one thing after
+the other, except an interrupt. A turn is read from its own stream, which loses nothing; all other notifications, such
+as those of a turn that another client began, come from the client's queue. An error of the server is shown, and the
+session goes on.
+
+    typed ─▶ want ─▶ queue ─▶ send ─┬─ a turn runs and takes it ─▶ turn/steer
+                                    └─ else, once it is idle ────▶ turn/start ─▶ _follow ─▶ _read_turn ─▶ idle
+    turn/started of another client ──────────────────────────────────────────────▲
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from treadle.cli.chat.mentions import Message
-from treadle.cli.chat.thread_facts import ThreadFacts
+from treadle.cli.chat.chat_thread import ChatThread
+from treadle.cli.thread_choice import find_threads, newest_threads
 from treadle.client import AsyncAppServerClient, CodexConfig, TransportClosedError
-from treadle.client.notification import Notification, UnknownNotification
+from treadle.client.notification import UnknownNotification
 from treadle.client.sdk_errors import JsonRpcError
 from treadle.errors import TreadleError
+from treadle.protocol.app.item_parts import UserInput
+from treadle.protocol.app.ours import McpPrompt, McpServerPromptGetResponse, McpServerPromptListResponse
 from treadle.protocol.app.threads import Thread
 
 # What a person can have typed ahead; more is refused.
 MAX_WAITING: Final = 64
-_MOST_NAMED: Final = 100
+
+
+class ChatMessage(Struct, frozen=True):
+    """A message of the user as it is sent: the text, and the pictures by their absolute paths; or the input that a
+    prompt of an MCP server is."""
+
+    text: str
+    pictures: tuple[str, ...] = ()
+    prompt: tuple[UserInput, ...] = ()
+
+    def items(self) -> list[Any]:
+        """The items of the protocol: pictures first, as Codex sends them."""
+        if self.prompt:
+            return [*self.prompt]
+        pictures: list[Mapping[str, Any]] = [{"type": "localImage", "path": path} for path in self.pictures]
+        return [*pictures, {"type": "text", "text": self.text}] if self.text else pictures
 
 
 class ThreadOptions(Struct, frozen=True, kw_only=True):
-    """What threads of this session are started and resumed with; None: as the server has it."""
+    """The settings that threads of this session are started and resumed with; None: those of the server."""
 
     model: str | None = None
     provider: str | None = None
@@ -50,8 +71,8 @@ class ThreadOptions(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in given.items() if value is not None}
 
 
-class Answer(Struct, frozen=True):
-    """What the user said to a question of the server."""
+class UserAnswer(Struct, frozen=True):
+    """The user's answer to a question of the server."""
 
     result: Any
     instead: str | None = None
@@ -59,18 +80,18 @@ class Answer(Struct, frozen=True):
 
 
 class SessionView(Protocol):
-    """Where the session is shown."""
+    """The interface that shows a session and asks the user."""
 
     def turn_started(self) -> None: ...
     def show(self, method: str, payload: Any) -> None: ...
     def note(self, text: str) -> None: ...
     def problem(self, text: str) -> None: ...
     def lost(self, why: str) -> None: ...
-    async def ask(self, method: str, params: dict[str, Any]) -> Answer: ...
+    async def ask(self, method: str, params: dict[str, Any]) -> UserAnswer: ...
 
 
 class ChatSession:
-    """`run` is its life; the rest may be called while that runs."""
+    """One conversation. `run` does the work; the other methods may be called while that runs."""
 
     def __init__(
         self, config: CodexConfig, view: SessionView, new: ThreadOptions, resumed: ThreadOptions | None = None
@@ -82,19 +103,20 @@ class ChatSession:
         self._resumed = resumed or new
         self._tasks: asyncio.TaskGroup | None = None
         self._wanted: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(MAX_WAITING)
-        self._facts: ThreadFacts | None = None
+        self._facts: ChatThread | None = None
         self._turn_id: str | None = None
-        self._read: deque[str] = deque(maxlen=64)  # turns whose beginning may be news that comes late
+        self._followed: deque[str] = deque(maxlen=64)  # turns that are followed: their `turn/started` may come late
         self._starting = False
         self._interrupting = False
         self._idle = asyncio.Event()
         self._idle.set()
+        self._prompts: tuple[McpPrompt, ...] | None = None
         self.last_diff: str = ""
         self.has_turns: bool = False
         """Whether there is something in the thread to go on with."""
 
     @property
-    def facts(self) -> ThreadFacts:
+    def facts(self) -> ChatThread:
         assert self._facts is not None, "the session has no thread before `enter`"
         return self._facts
 
@@ -108,45 +130,40 @@ class ChatSession:
         return self._interrupting
 
     async def connect(self) -> None:
-        """Raises what the SDK raises, as the others do."""
+        """Start and greet the server. Raises what the SDK raises, as the methods below do."""
         await self.client.start()
         await self.client.initialize()
 
-    async def enter(self, thread_id: str | None) -> ThreadFacts:
-        """A thread that there is, or a new one."""
+    async def enter(self, thread_id: str | None) -> ChatThread:
+        """Make an existing thread, or a new one, the thread of the session."""
         if thread_id is None:
-            facts = self._entered(await self.client.thread_start(self._new.params()))
-            self.has_turns = False
-            return facts
-        params = {"excludeTurns": True, **self._resumed.params()}
-        facts = self._entered(await self.client.thread_resume(thread_id, params))
-        self.has_turns = True
-        return facts
+            thread = self._entered(await self.client.thread_start(self._new.params()))
+        else:
+            params = {"excludeTurns": True, **self._resumed.params()}
+            thread = self._entered(await self.client.thread_resume(thread_id, params))
+        self.has_turns = thread_id is not None
+        return thread
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            tasks.create_task(self._guarded(self._read_news))
-            tasks.create_task(self._work())
+            tasks.create_task(self._guarded(self._read_notifications))
+            while True:
+                await self._guarded(await self._wanted.get())
 
     async def close(self) -> None:
-        """The turn that runs is interrupted, and the server ended if it is ours."""
+        """Close the connection: a running turn is interrupted, and the server ends if it is ours."""
         await self.client.close()
 
     # --- what the user wants ---
 
     def want(self, what: Callable[[], Awaitable[None]]) -> None:
-        """Do it when all that was wanted before is done."""
+        """Call `what` when all that was wanted before is done."""
         try:
             self._wanted.put_nowait(what)
         except asyncio.QueueFull:
             self._view.problem(f"{MAX_WAITING} messages wait already; this one was not taken")
-
-    async def _work(self) -> None:
-        while True:
-            what = await self._wanted.get()
-            await self._guarded(what)
 
     async def _guarded(self, what: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -156,14 +173,20 @@ class ChatSession:
         except TreadleError as error:
             self._view.problem(error.message if isinstance(error, JsonRpcError) else str(error))
 
-    async def send(self, message: Message) -> None:
-        """Into the turn that runs; else it begins the next one."""
+    async def send(self, message: ChatMessage) -> None:
+        """Add a message to the running turn; if that does not take it, begin the next turn with it."""
         if self._turn_id is not None and await self._steer(message):
             return
         await self._idle.wait()
-        await self._begin(message)
+        self._starting, self._interrupting = True, False
+        self._view.turn_started()
+        try:
+            started = await self.client.turn_start(self.facts.id, message.items())
+            self._follow(started.turn.id)
+        finally:
+            self._starting = False
 
-    async def _steer(self, message: Message) -> bool:
+    async def _steer(self, message: ChatMessage) -> bool:
         try:
             await self.client.turn_steer(self.facts.id, self._turn_id or "", message.items())
         except TransportClosedError:
@@ -175,17 +198,8 @@ class ChatSession:
         self._view.note("added to the running turn")
         return True
 
-    async def _begin(self, message: Message) -> None:
-        self._starting, self._interrupting = True, False
-        self._view.turn_started()
-        try:
-            started = await self.client.turn_start(self.facts.id, message.items())
-            self._follow(started.turn.id)
-        finally:
-            self._starting = False
-
     def interrupt(self) -> None:
-        """End the turn that runs. Asked for once a turn."""
+        """Interrupt the running turn, once. A turn that is starting is interrupted when its id is known."""
         if self.working and not self._interrupting:
             self._interrupting = True
             if self._turn_id is not None:
@@ -203,72 +217,99 @@ class ChatSession:
 
     # --- threads ---
 
-    async def fork(self) -> ThreadFacts:
+    async def fork(self) -> ChatThread:
+        """Go on in a copy of the thread."""
         return self._entered(await self.client.thread_fork(self.facts.id, {"excludeTurns": True}))
 
     async def compact(self) -> None:
-        """It is a turn, which the news tell of."""
+        """Summarise the conversation. It is a turn, which begins with a notification."""
         await self.client.thread_compact(self.facts.id)
 
     async def change(self, **settings: Any) -> None:
-        """Of the thread, from the next turn on."""
+        """Change settings of the thread, from the next turn on."""
         await self.client.thread_settings_update({"threadId": self.facts.id, **settings})
 
     async def find_threads(self, wanted: str | None, cwd: str, *, limit: int) -> tuple[Thread, ...]:
-        """By id, else by name, else by the words it begins with; without any, those of the directory. Newest first."""
+        """The threads of an id or a name (`thread_choice`), else those with these words; without any, those of the
+        directory. Newest first."""
         if wanted is None:
-            return (await self.client.thread_list({"limit": limit, "sortKey": "updated_at", "cwd": cwd})).data
-        try:
-            return ((await self.client.thread_read(wanted)).thread,)
-        except JsonRpcError:
-            pass  # then it is a name
-        params = {"limit": _MOST_NAMED, "sortKey": "updated_at", "searchTerm": wanted}
-        found = (await self.client.thread_list(params)).data
-        return (tuple(thread for thread in found if thread.name == wanted) or found)[:limit]
+            return tuple(await newest_threads(self.client, limit, cwd=cwd))
+        found = await find_threads(self.client, wanted)
+        if found:
+            return tuple(found[:limit])
+        params = {"limit": limit, "sortKey": "updated_at", "searchTerm": wanted}
+        return (await self.client.thread_list(params)).data
 
     async def find_files(self, letters: str) -> list[str]:
+        """The best paths for some letters, best first, relative to where the agent works."""
         params = {"query": letters, "roots": [self.facts.cwd], "cancellationToken": "chat"}
         return [found.path for found in (await self.client.fuzzy_file_search(params)).files]
 
-    def _entered(self, answer: Any) -> ThreadFacts:
-        left, self._facts = self._facts, ThreadFacts.of(answer)
+    async def mcp_prompts(self) -> tuple[McpPrompt, ...]:
+        """The prompts of the thread's MCP servers, which are started for the first time that somebody asks."""
+        if self._prompts is None:
+            params = {"threadId": self.facts.id}
+            found = await self.client.request(
+                "mcpServer/prompt/list", params, response_model=McpServerPromptListResponse
+            )
+            self._prompts = found.data
+        return self._prompts
+
+    async def mcp_prompt(self, prompt: McpPrompt, arguments: Mapping[str, str]) -> ChatMessage:
+        """A prompt as the message that it is with these arguments."""
+        params = {
+            "threadId": self.facts.id,
+            "server": prompt.server,
+            "name": prompt.name,
+            "arguments": {**arguments},
+        }
+        got = await self.client.request("mcpServer/prompt/get", params, response_model=McpServerPromptGetResponse)
+        return ChatMessage("", prompt=got.input)
+
+    def _entered(self, answer: Any) -> ChatThread:
+        left, self._facts = self._facts, ChatThread.of(answer)
         self.last_diff = ""
+        self._prompts = None
         if left is not None and left.id != self._facts.id:
-            self.want(lambda: self._leave(left.id))
+
+            async def unsubscribe() -> None:
+                await self.client.thread_unsubscribe({"threadId": left.id})
+
+            self.want(unsubscribe)
         return self._facts
 
-    async def _leave(self, thread_id: str) -> None:
-        await self.client.thread_unsubscribe({"threadId": thread_id})
+    # --- what the server sends ---
 
-    # --- what the server says ---
-
-    async def _read_news(self) -> None:
+    async def _read_notifications(self) -> None:
         while True:
-            news = await self.client.next_notification()
-            payload: Any = news.payload
+            notification = await self.client.next_notification()
+            payload: Any = notification.payload
             if isinstance(payload, UnknownNotification) or self._facts is None:
                 continue
-            if getattr(payload, "thread_id", self._facts.id) == self._facts.id:
-                self._told(news.method, payload)
-
-    def _told(self, method: str, payload: Any) -> None:
-        match method:
-            case "turn/started" if not self.working and payload.turn.id not in self._read:
-                self._view.turn_started()
-                self._follow(payload.turn.id)
-            case "thread/settings/updated":
-                self._facts = self.facts.with_settings(payload.thread_settings)
-            case "thread/name/updated":
-                self._facts = self.facts.with_name(payload.thread_name)
-            case "thread/tokenUsage/updated":  # also that of a thread which is resumed
-                self._facts = self.facts.with_usage(payload.token_usage)
-            case "warning" | "configWarning" | "deprecationNotice":
-                self._view.problem(f"warning: {getattr(payload, 'message', None) or getattr(payload, 'summary', '')}")
+            if getattr(payload, "thread_id", self._facts.id) != self._facts.id:
+                continue
+            match notification.method:
+                case "turn/started" if not self.working and payload.turn.id not in self._followed:
+                    self._view.turn_started()
+                    self._follow(payload.turn.id)
+                case "thread/settings/updated":
+                    self._facts = self._facts.with_settings(payload.thread_settings)
+                case "thread/name/updated":
+                    self._facts = self._facts.with_name(payload.thread_name)
+                case "thread/tokenUsage/updated":  # also that of a thread which is resumed
+                    self._facts = self._facts.with_usage(payload.token_usage)
+                case "mcpServer/startupStatus/updated":
+                    if payload.status == "ready":  # what it has is to be asked for again
+                        self._prompts = None
+                    self._view.show(notification.method, payload)
+                case "warning" | "configWarning" | "deprecationNotice":
+                    text = getattr(payload, "message", None) or getattr(payload, "summary", "")
+                    self._view.problem(f"warning: {text}")
 
     def _follow(self, turn_id: str) -> None:
-        if self._tasks is None or turn_id in self._read:
+        if self._tasks is None or turn_id in self._followed:
             return
-        self._read.append(turn_id)
+        self._followed.append(turn_id)
         self._turn_id, self.has_turns = turn_id, True
         self._idle.clear()
         if self._interrupting:
@@ -279,27 +320,23 @@ class ChatSession:
         try:
             while True:
                 event = await self.client.next_turn_notification(thread_id, turn_id)
-                self._turn_told(event)
+                payload: Any = event.payload
+                if not isinstance(payload, UnknownNotification):
+                    if event.method == "turn/diff/updated":
+                        self.last_diff = payload.diff
+                    elif event.method == "thread/tokenUsage/updated":
+                        self._facts = self.facts.with_usage(payload.token_usage)
+                    self._view.show(event.method, payload)
                 if event.method == "turn/completed":
                     return
         finally:
             self._turn_id, self._interrupting = None, False
             self._idle.set()
 
-    def _turn_told(self, event: Notification) -> None:
-        payload: Any = event.payload
-        if isinstance(payload, UnknownNotification):
-            return
-        if event.method == "turn/diff/updated":
-            self.last_diff = payload.diff
-        elif event.method == "thread/tokenUsage/updated":
-            self._facts = self.facts.with_usage(payload.token_usage)
-        self._view.show(event.method, payload)
-
     async def _answer(self, method: str, params: dict[str, Any] | None) -> Any:
-        """To a request of the server. It is cancelled when the question is withdrawn; what it raises is a no."""
+        """Answer a request of the server. Cancelled when the question is withdrawn; what it raises is a no."""
         answer = await self._view.ask(method, params or {})
         if answer.instead:
-            message = Message(answer.instead)
+            message = ChatMessage(answer.instead)
             self.want(lambda: self.send(message))
         return answer.result

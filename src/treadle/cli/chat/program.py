@@ -1,4 +1,4 @@
-"""A session from its beginning to its end: settings, server, screen, signals, and what is said when one leaves."""
+"""A session from its beginning to its end: settings, server, screen, signals, and the line after it."""
 
 from __future__ import annotations
 
@@ -17,34 +17,30 @@ from rich.text import Text
 
 from treadle._version import __version__
 from treadle.cli.chat.chat_command import ChatRequest
-from treadle.cli.chat.chat_completer import ChatCompleter
+from treadle.cli.chat.chat_input import ChatCompleter, MessageHistory
 from treadle.cli.chat.chat_session import ChatSession, ThreadOptions
 from treadle.cli.chat.chat_view import ChatView
-from treadle.cli.chat.message_history import MessageHistory
-from treadle.cli.chat.recap import recap
 from treadle.cli.chat.screen import CLOSED, ChatScreen
+from treadle.cli.chat.slash_actions import recap
 from treadle.cli.chat.terminal_output import make_output
-from treadle.cli.exit_codes import INTERRUPTED
+from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem
-from treadle.cli.server_process import start_logging
 from treadle.cli.settings_check import check_turn
-from treadle.cli.streams import OutputFailed, write_stdout
-from treadle.cli.terminal import wants_color
-from treadle.cli.visible import visible_line
+from treadle.cli.streams import INTERRUPTED, OutputFailed, write_stdout
+from treadle.cli.terminal import printable_line, wants_color
 from treadle.client import CodexConfig, CodexError
 from treadle.config import Config, load_config
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-_NAME: Final = "chat"
 _WELCOME: Final = "Say what you want. @ names a file, /help tells the commands and keys, Ctrl-D leaves."
 
 
 def run(request: ChatRequest) -> int:
-    """The exit code. Raises `Problem` and other errors for people before the screen is drawn."""
+    """Run a session; gives the exit code. Raises `Problem` and other errors for people before the screen is drawn."""
     settings = [*request.config_overrides]
     if os.environ.get("TREADLE_LOG_FILE"):  # without a file it would be written across the screen
         start_logging("error", settings=settings)
-    config = check_turn(_NAME, settings, request.model)
+    config = check_turn("chat", settings, request.model)
     if request.more_roots:
         roots = [*config.sandbox_workspace_write.writable_roots, *request.more_roots]
         settings.append(f"sandbox_workspace_write.writable_roots={json.dumps(roots)}")
@@ -52,22 +48,21 @@ def run(request: ChatRequest) -> int:
     try:
         return asyncio.run(_Program(request, config, settings).run())
     except BaseExceptionGroup as group:  # a bug: one is enough to report
-        raise _first(group) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
 
 
 class _Program:
+    """A session with its server and its screen."""
+
     def __init__(self, request: ChatRequest, config: Config, settings: list[str]) -> None:
         self._request = request
         self._keyboard = create_input()
         self._settings = settings
         self._config = config
-        self._view = ChatView(config.sandbox_policy, config.providers)
+        self._view = ChatView(config)
         self._screen: ChatScreen | None = None
         self._running: asyncio.Task[Any] | None = None
         self._ended: int | None = None
@@ -83,7 +78,7 @@ class _Program:
                 return self._ended
 
     def _end(self, code: int) -> None:
-        """Somebody wants us to end, perhaps before there is a screen."""
+        """End the session with an exit code, perhaps before there is a screen."""
         if self._screen is not None:
             self._screen.leave(code)
         elif self._ended is None and (task := self._running) is not None:
@@ -91,7 +86,7 @@ class _Program:
             task.cancel()
 
     def _stop(self) -> None:
-        """Ctrl-C from elsewhere is one from here."""
+        """Handle SIGINT of another process like a Ctrl-C that is typed."""
         if self._screen is not None:
             self._screen.stop()
         else:
@@ -106,7 +101,8 @@ class _Program:
             client_name="treadle_chat",
             client_title="Treadle chat",
         )
-        session = ChatSession(server, view, self._new(), self._resumed())
+        new = ThreadOptions(model=request.model, sandbox=request.sandbox, approvals=request.approvals, cwd=request.cwd)
+        session = ChatSession(server, view, new, self._resumed())
         try:
             await session.connect()
             await session.enter(await _thread_to_resume(session, request))
@@ -114,11 +110,14 @@ class _Program:
         finally:
             await session.close()
         if session.has_turns:
-            _say_goodbye(session.facts.id)
+            thread = session.facts.id
+            with suppress(OutputFailed):  # nobody is there to read it
+                write_stdout(f'To go on: treadle chat resume {thread}\n      or: treadle exec resume {thread} "…"')
         return code
 
     async def _talk(self, session: ChatSession) -> int:
         completer = ChatCompleter(session.find_files)
+        completer.prompts = session.mcp_prompts
         screen = ChatScreen(
             self._view,
             history=MessageHistory(self._config.home),
@@ -128,13 +127,26 @@ class _Program:
             colors=wants_color("auto", sys.stdout, os.environ),
         )
         self._view.join(session, screen)
-        screen.print(*self._head(session))
+        facts = session.facts
+        choice = self._config.model_choice(self._request.model, None)
+        because = f", because {choice.because}" if choice.provider == facts.provider else ""
+        lines = [
+            f"treadle {__version__} · {facts.model} ({facts.provider}{because})",
+            f"{facts.cwd} · {facts.sandbox} · approvals {facts.approvals}",
+            _WELCOME,
+        ]
+        screen.print(*(Text(printable_line(line), "dim") for line in lines), "")
         if self._request.resume is not None:
-            screen.print(*await recap(session.client, session.facts.id))
+            screen.print(*await recap(session.client, facts.id))
         self._screen = screen
+
+        async def learn_models() -> None:
+            with suppress(CodexError):  # for completion: without them the session is as good
+                completer.models = [model.model for model in (await session.client.model_list()).data]
+
         with _logs(self._view):
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(session.run()), tasks.create_task(_learn_models(session, completer))]
+                running = [tasks.create_task(session.run()), tasks.create_task(learn_models())]
                 await asyncio.sleep(0)  # the session runs before somebody wants something of it
                 self._view.pictures = self._request.images
                 if self._request.prompt:
@@ -145,24 +157,9 @@ class _Program:
                     for task in running:
                         task.cancel()
 
-    def _head(self, session: ChatSession) -> list[Text]:
-        facts = session.facts
-        choice = self._config.model_choice(self._request.model, None)
-        because = f", because {choice.because}" if choice.provider == facts.provider else ""
-        lines = [
-            f"treadle {__version__} · {facts.model} ({facts.provider}{because})",
-            f"{facts.cwd} · {facts.sandbox} · approvals {facts.approvals}",
-            _WELCOME,
-        ]
-        return [*(Text(visible_line(line), "dim") for line in lines), Text("")]
-
-    def _new(self) -> ThreadOptions:
-        request = self._request
-        return ThreadOptions(model=request.model, sandbox=request.sandbox, approvals=request.approvals, cwd=request.cwd)
-
     def _resumed(self) -> ThreadOptions:
-        """As with `treadle exec`: what holds now, and not what held when the thread was begun; but it stays where it
-        is."""
+        """The options of a thread that is resumed. As with `treadle exec`: what is configured now, and not what was
+        when the thread was begun; but it stays in its directory."""
         request, config = self._request, self._config
         profile = None if request.sandbox else config.permissions().profile
         policy = config.approval_policy
@@ -177,7 +174,7 @@ class _Program:
 
 
 async def _thread_to_resume(session: ChatSession, request: ChatRequest) -> str | None:
-    """The id; None for a new thread."""
+    """The id of the thread to resume; None for a new thread."""
     if request.resume is None:
         return None
     found = await session.find_threads(request.resume or None, request.cwd, limit=2)
@@ -194,15 +191,9 @@ async def _thread_to_resume(session: ChatSession, request: ChatRequest) -> str |
     return found[0].id
 
 
-async def _learn_models(session: ChatSession, completer: ChatCompleter) -> None:
-    """For completion: without them the session is as good."""
-    with suppress(CodexError):
-        completer.models = [model.model for model in (await session.client.model_list()).data]
-
-
 @contextmanager
 def _signals(end: Callable[[int], None], stop: Callable[[], None]) -> Iterator[None]:
-    """Whoever ends us, or closes the terminal, ends the session in order."""
+    """End the session in order when we are asked to end, or the terminal is closed."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, end, 128 + number)
@@ -215,7 +206,7 @@ def _signals(end: Callable[[int], None], stop: Callable[[], None]) -> Iterator[N
 
 
 class _ScreenLog(logging.Handler):
-    """What would be written to standard error would be written across the screen."""
+    """Shows errors on the screen: written to standard error they would be written across it."""
 
     def __init__(self, view: ChatView) -> None:
         super().__init__(logging.ERROR)
@@ -234,8 +225,3 @@ def _logs(view: ChatView) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-
-
-def _say_goodbye(thread_id: str) -> None:
-    with suppress(OutputFailed):  # nobody is there to read it
-        write_stdout(f'To go on: treadle chat resume {thread_id}\n      or: treadle exec resume {thread_id} "…"')

@@ -1,6 +1,6 @@
 """The terminal as prompt_toolkit and rich write on it: one that may go away at any time, without a traceback.
 
-It owns the descriptor of the terminal, what happens when that fails, and how rich's renderables become text for it.
+The module owns the descriptor of the terminal, what happens when that fails, and how renderables of rich become text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TerminalStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """It is done by `write`."""
+        """Do nothing: `write` flushes."""
 
     def fileno(self) -> int:
         return self._stream.fileno()
@@ -51,12 +51,20 @@ class TerminalStream(io.TextIOBase):
 
 
 def make_output(stream: TextIO, gone: Callable[[], None]) -> Output:
-    """For prompt_toolkit. The terminal is not asked where its cursor is: some never answer."""
+    """The output of prompt_toolkit. The terminal is not asked where its cursor is: some never answer."""
+
+    def size() -> Size:
+        try:
+            found = os.get_terminal_size(stream.fileno())
+        except (OSError, ValueError):
+            found = shutil.get_terminal_size()
+        return Size(rows=found.lines or 24, columns=found.columns or 80)
+
     guarded: Any = TerminalStream(stream, gone)
-    depth = None if _colors(stream) else ColorDepth.DEPTH_1_BIT
+    depth = None if wants_color("auto", stream, os.environ) else ColorDepth.DEPTH_1_BIT
     return Vt100_Output(
         guarded,
-        lambda: _size(stream),
+        size,
         term=os.environ.get("TERM"),
         default_color_depth=depth,
         enable_cpr=False,
@@ -64,7 +72,7 @@ def make_output(stream: TextIO, gone: Callable[[], None]) -> Output:
 
 
 def painted(renderables: tuple[RenderableType, ...], width: int, *, colors: bool) -> str:
-    """As text with the sequences that colour it."""
+    """Renderables of rich as text with the sequences that colour it."""
     file = io.StringIO()
     console = Console(
         file=file,
@@ -80,15 +88,3 @@ def painted(renderables: tuple[RenderableType, ...], width: int, *, colors: bool
     for renderable in renderables:
         console.print(renderable)
     return file.getvalue()
-
-
-def _colors(stream: TextIO) -> bool:
-    return wants_color("auto", stream, os.environ)
-
-
-def _size(stream: TextIO) -> Size:
-    try:
-        found = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):
-        found = shutil.get_terminal_size()
-    return Size(rows=found.lines or 24, columns=found.columns or 80)

@@ -1,4 +1,4 @@
-"""`treadle doctor`: checks whether Treadle and the installed engines work here; offline, unless told otherwise."""
+"""`treadle doctor`: checks whether Treadle and the installed engines work here; offline, unless asked otherwise."""
 
 from __future__ import annotations
 
@@ -6,43 +6,55 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol, TextIO, TypeAlias
 
 import click
-import msgspec
 
-from treadle.cli.checkup.check import Check, Verdict
-from treadle.cli.checkup.database_check import check_database
-from treadle.cli.checkup.doctor_report import DoctorView, LiveReport, PlainReport
-from treadle.cli.checkup.doctor_trial import Trial, trial_environment
-from treadle.cli.checkup.machine_checks import check_git, check_home, check_python, check_settings
-from treadle.cli.checkup.provider_checks import check_providers
-from treadle.cli.checkup.sandbox_check import check_sandbox
-from treadle.cli.exit_codes import FAILED, REFUSED
-from treadle.cli.people import command as people_command
-from treadle.cli.people import completing
+from treadle.cli.checkup.checks import (
+    MARKS,
+    Check,
+    check_database,
+    check_git,
+    check_home,
+    check_providers,
+    check_python,
+    check_settings,
+)
+from treadle.cli.checkup.mcp_checks import check_mcp_servers, configured_servers
+from treadle.cli.checkup.trials import Trial, check_sandbox, trial_environment
+from treadle.cli.figures import took
+from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem
-from treadle.cli.server_process import start_logging
-from treadle.cli.streams import write
-from treadle.cli.terminal import is_terminal
-from treadle.config import ConfigError, ModelUnusable, find_home, load_config
+from treadle.cli.run.engines import STYLES
+from treadle.cli.streams import FAILED, REFUSED, write, write_json
+from treadle.cli.terminal import LiveArea, is_terminal, printable_line, spinner
+from treadle.cli.user_commands import completing, user_command
+from treadle.config import ConfigError, find_home
 from treadle.runners.engine_registry import engine_names
+from treadle.runners.progress import elapsed
 from treadle.runners.status import EngineStatus, engine_statuses
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
 
 OWN: Final = "treadle itself"
 SANDBOX: Final = "sandbox"
 PROVIDERS: Final = "providers"
-Tell: TypeAlias = Callable[[str, Check], None]
+MCP_SERVERS: Final = "MCP servers"
+Report: TypeAlias = Callable[[str, Check], None]
 # Engines at a time: each is a program that keeps a core busy while it starts.
 AT_ONCE: Final = 2
 _MORE: Final = """\
 Every installed engine is asked one question through our runner, in a home of its own and with a model of ours on this
-machine: your logins, settings and sessions are not touched, and nothing is sent anywhere. With --online, each provider
-that you have configured is asked one short question too, which costs a few tokens."""
+machine: your logins, settings and sessions are not touched, and nothing is sent anywhere. Each MCP server that is a
+program of this machine, or listens here, is started or asked for its tools. With --online, MCP servers elsewhere are
+asked too, and each provider that you have configured is asked one short question, which costs a few tokens."""
 
 
-@people_command(
+@user_command(
     "doctor",
     more=_MORE,
     exit_codes={0: "all that is installed works", 1: "something does not", 2: "wrong usage", 130: "interrupted"},
@@ -54,98 +66,98 @@ that you have configured is asked one short question too, which costs a few toke
     ),
 )
 @click.argument("engines", nargs=-1, metavar="[ENGINE]...", shell_complete=completing(engine_names))
-@click.option("--online", "--ask", "online", is_flag=True, help="ask each configured provider; costs a few tokens")
+@click.option(
+    "--online",
+    "--ask",
+    "online",
+    is_flag=True,
+    help="ask MCP servers elsewhere, and each configured provider; costs a few tokens",
+)
 @click.option("--no-engines", is_flag=True, help="look at Treadle itself only, which takes a second")
 @click.option("--json", "as_json", is_flag=True, help="what was found, as one JSON object")
 def command(
     engines: tuple[str, ...], online: bool, no_engines: bool, as_json: bool, config_overrides: tuple[str, ...]
 ) -> int:
     start_logging("critical")
-    _check_words(engines, online=online, no_engines=no_engines, has_overrides=bool(config_overrides))
-    return asyncio.run(_examine(engines, config_overrides, online=online, no_engines=no_engines, as_json=as_json))
-
-
-def _check_words(engines: Sequence[str], *, online: bool, no_engines: bool, has_overrides: bool) -> None:
     unknown = [name for name in engines if name not in engine_names()]
     if unknown:
         known = ", ".join(engine_names())
         raise Problem(f"there is no engine {unknown[0]!a}", why=f"there are {known}", do="treadle doctor", code=REFUSED)
-    if engines and (online or no_engines or has_overrides):
-        which = "-c" if has_overrides else "--online" if online else "--no-engines"
+    if engines and (online or no_engines or config_overrides):
+        which = "-c" if config_overrides else "--online" if online else "--no-engines"
         why = "engines that are named are tried out alone, with settings of ours"
         raise Problem(f"leave {which} out", why=why, do=f"treadle doctor {' '.join(engines)}", code=REFUSED)
+    return asyncio.run(_examine(engines, config_overrides, online=online, no_engines=no_engines, as_json=as_json))
 
 
 async def _examine(
     engines: Sequence[str], overrides: Sequence[str], *, online: bool, no_engines: bool, as_json: bool
 ) -> int:
     names = [] if no_engines else list(dict.fromkeys(engines)) or engine_names()
-    subjects = names if engines else [OWN, SANDBOX, PROVIDERS, *names]
+    servers = [] if engines else configured_servers(overrides)
+    subjects = names if engines else [OWN, SANDBOX, PROVIDERS, *([MCP_SERVERS] if servers else []), *names]
     found: dict[str, list[Check]] = {subject: [] for subject in subjects}
     began = time.monotonic()
-    with _view(subjects, quiet=as_json) as view:
+    view: DoctorView
+    if as_json:
+        view = PlainReport(subjects, lambda text: None)
+    elif is_terminal(sys.stdout):
+        view = LiveReport(subjects, sys.stdout)
+    else:
+        view = PlainReport(subjects, lambda text: write(sys.stdout, text))
+    with view:
 
-        def tell(subject: str, check: Check) -> None:
+        def report(subject: str, check: Check) -> None:
             found[subject].append(check)
-            view.told(subject, check)
+            view.found(subject, check)
 
         if not engines:
-            await _examine_ourselves(overrides, tell, view, online=online)
+            await _examine_ourselves(overrides, report, view, online=online)
+        if servers:
+            view.began(MCP_SERVERS)
+            for check in await check_mcp_servers(servers, online=online):
+                report(MCP_SERVERS, check)
+            view.ended(MCP_SERVERS)
         # Before the trial environment is set up: it is about the user's own home.
         statuses = await engine_statuses(names, ask_version=False) if names else []
         if statuses:
             with trial_environment() as trial:
-                await _try_out(trial, statuses, tell, view)
-        view.summary(_summary(found), time.monotonic() - began)
-    failed = any(check.verdict == "failed" for checks in found.values() for check in checks)
+                await _try_out(trial, statuses, report, view)
+        failed = [subject for subject, checks in found.items() if any(check.verdict == "failed" for check in checks)]
+        summary = f"does not work: {', '.join(failed)}" if failed else "all that is installed works"
+        view.summary(summary, time.monotonic() - began)
     if as_json:
-        document = {"ok": not failed, "subjects": found}
-        write(sys.stdout, msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        write_json({"ok": not failed, "subjects": found})
     return FAILED if failed else 0
 
 
-async def _examine_ourselves(overrides: Sequence[str], tell: Tell, view: DoctorView, *, online: bool) -> None:
+async def _examine_ourselves(overrides: Sequence[str], report: Report, view: DoctorView, *, online: bool) -> None:
     view.began(OWN)
-    for look in (lambda: [check_python()], check_home, lambda: [check_settings(overrides)], _database):
-        for check in await asyncio.to_thread(list, look()):
-            tell(OWN, check)
-    tell(OWN, check_git())
+    report(OWN, check_python())
+    for check in await asyncio.to_thread(lambda: list(check_home())):
+        report(OWN, check)
+    report(OWN, await asyncio.to_thread(check_settings, overrides))
+    with suppress(ConfigError):  # what is wrong with the home was reported
+        report(OWN, await asyncio.to_thread(check_database, find_home(os.environ)))
+    report(OWN, check_git())
     view.ended(OWN)
     view.began(SANDBOX)
-    tell(SANDBOX, await asyncio.to_thread(check_sandbox))
+    report(SANDBOX, await asyncio.to_thread(check_sandbox))
     view.ended(SANDBOX)
     view.began(PROVIDERS)
-    async for check in _providers(overrides, online=online):
-        tell(PROVIDERS, check)
+    async for check in check_providers(overrides, online=online):
+        report(PROVIDERS, check)
     view.ended(PROVIDERS)
 
 
-def _database() -> list[Check]:
-    try:
-        return [check_database(find_home(os.environ))]
-    except ConfigError:
-        return []  # what is wrong with the home was said
-
-
-async def _providers(overrides: Sequence[str], *, online: bool) -> AsyncIterator[Check]:
-    try:
-        config = load_config(find_home(os.environ), overrides=overrides).config
-    except ConfigError as error:
-        verdict: Verdict = "failed" if isinstance(error, ModelUnusable) else "skipped"
-        yield Check("which provider is used cannot be told", verdict, "correct the settings: treadle config check")
-        return
-    async for check in check_providers(config, online=online):
-        yield check
-
-
-async def _try_out(trial: Trial, statuses: list[EngineStatus], tell: Tell, view: DoctorView) -> None:
+async def _try_out(trial: Trial, statuses: list[EngineStatus], report: Report, view: DoctorView) -> None:
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(status: EngineStatus) -> None:
         async with places:
             view.began(status.name)
             async for check in trial.checks(status):
-                tell(status.name, check)
+                report(status.name, check)
             view.ended(status.name)
 
     async with asyncio.TaskGroup() as group:
@@ -153,14 +165,142 @@ async def _try_out(trial: Trial, statuses: list[EngineStatus], tell: Tell, view:
             group.create_task(one(status))
 
 
-def _summary(found: dict[str, list[Check]]) -> str:
-    failed = [subject for subject, checks in found.items() if any(check.verdict == "failed" for check in checks)]
-    return f"does not work: {', '.join(failed)}" if failed else "all that is installed works"
+# --- how findings are shown ---
+
+_INDENT: Final = "      "
 
 
-def _view(subjects: list[str], *, quiet: bool) -> DoctorView:
-    if quiet:
-        return PlainReport(subjects, lambda text: None)
-    if is_terminal(sys.stdout):
-        return LiveReport(subjects, sys.stdout)
-    return PlainReport(subjects, lambda text: write(sys.stdout, text))
+class DoctorView(Protocol):
+    """Shows the findings as they come in: blocks of lines in a fixed order, each once it is complete. Used in a `with`
+    block."""
+
+    def __enter__(self) -> DoctorView: ...
+    def __exit__(self, *_: object) -> None: ...
+
+    def began(self, subject: str) -> None:
+        """The subject is being looked at."""
+
+    def found(self, subject: str, check: Check) -> None:
+        """A check of the subject is done."""
+
+    def ended(self, subject: str) -> None:
+        """All checks of the subject are done."""
+
+    def summary(self, text: str, seconds: float) -> None:
+        """All subjects are done."""
+
+
+def check_lines(check: Check) -> list[str]:
+    """A check as plain lines; the first one has the mark."""
+    lines = [f"  {MARKS[check.verdict]} {printable_line(check.what)}{took(check.seconds or 0)}"]
+    lines += [f"{_INDENT}| {printable_line(line)}" for line in check.detail]
+    if check.advice:
+        lines.append(f"{_INDENT}{printable_line(check.advice)}")
+    return lines
+
+
+class _Blocks:
+    """The order of blocks: a block can be shown when it is complete and all before it are shown."""
+
+    def __init__(self, subjects: Sequence[str]) -> None:
+        self._waiting = list(subjects)
+        self._complete: set[str] = set()
+        self.checks: dict[str, list[Check]] = {subject: [] for subject in subjects}
+
+    def ended(self, subject: str) -> list[str]:
+        self._complete.add(subject)
+        ready: list[str] = []
+        while self._waiting and self._waiting[0] in self._complete:
+            ready.append(self._waiting.pop(0))
+        return ready
+
+
+class PlainReport:
+    """A view for pipes: plain lines."""
+
+    def __init__(self, subjects: Sequence[str], write: Callable[[str], None]) -> None:
+        self._blocks = _Blocks(subjects)
+        self._write = write
+
+    def __enter__(self) -> PlainReport:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def began(self, subject: str) -> None:
+        pass
+
+    def found(self, subject: str, check: Check) -> None:
+        self._blocks.checks[subject].append(check)
+
+    def ended(self, subject: str) -> None:
+        for ready in self._blocks.ended(subject):
+            lines = [line for check in self._blocks.checks[ready] for line in check_lines(check)]
+            self._write("".join(f"{line}\n" for line in [ready, *lines]))
+
+    def summary(self, text: str, seconds: float) -> None:
+        self._write(f"{text}{took(seconds)}\n")
+
+
+class LiveReport:
+    """A view for terminals: checks still in progress are drawn below, with the elapsed time."""
+
+    def __init__(self, subjects: Sequence[str], stream: TextIO) -> None:
+        self._blocks = _Blocks(subjects)
+        self._stream = stream
+        self._since: dict[str, float] = {}
+        self._area: LiveArea | None = None
+
+    def __enter__(self) -> LiveReport:
+        self._area = LiveArea(self._stream, self._draw)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._area is not None:
+            self._area.close()
+
+    def began(self, subject: str) -> None:
+        self._since[subject] = time.monotonic()
+
+    def found(self, subject: str, check: Check) -> None:
+        self._blocks.checks[subject].append(check)
+
+    def ended(self, subject: str) -> None:
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
+
+        assert self._area is not None
+        self._since.pop(subject, None)
+        for ready in self._blocks.ended(subject):
+            checks = self._blocks.checks[ready]
+            self._area.print(Text(ready, style="bold"), *(line for check in checks for line in styled_check(check)))
+
+    def summary(self, text: str, seconds: float) -> None:
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
+
+        assert self._area is not None
+        self._area.print(Text(f"{text}{took(seconds)}", style="bold"))
+
+    def _draw(self, width: int, height: int) -> list[Text]:
+        from rich.text import Text  # rich takes 60 ms: loaded when something is drawn
+
+        now = time.monotonic()
+        return [
+            Text(f"{spinner(now)} {name} · {elapsed(now - since)}", style="dim") for name, since in self._since.items()
+        ]
+
+
+def styled_check(check: Check) -> list[RenderableType]:
+    """A check for a terminal: what is wrapped stays below what it belongs to."""
+    # rich takes 60 ms: loaded when something is drawn
+    from rich.text import Text
+
+    from treadle.cli.turn.rich_blocks import Hanging
+
+    mark = MARKS[check.verdict]
+    first, *rest = check_lines(check)
+    front = Text(first[:4])
+    front.stylize(STYLES[mark], 2, 3)
+    style = "yellow" if check.verdict in ("failed", "warning") else "dim"
+    head = Hanging(front, Text(first[4:], style="dim" if check.verdict == "skipped" else ""))
+    return [head, *(Hanging(Text(_INDENT), Text(more.removeprefix(_INDENT), style=style)) for more in rest)]

@@ -1,4 +1,4 @@
-"""The command line of `treadle exec`, compatible with `codex exec`: its options and what they mean.
+"""The command line of `treadle exec`, compatible with `codex exec`: its options and what they mean; and `read_prompt`.
 
 It owns the names of the options and how they combine. Codex options that would promise something that Treadle does not
 do are rejected with an explanation; those that make no difference here are accepted.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import stat
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
 from msgspec import Struct
 
-from treadle.cli.exit_codes import REFUSED
-from treadle.cli.people import PeopleCommand, color_option
-from treadle.cli.people import command as people_command
+from treadle.arguments import text_problem
 from treadle.cli.problem import Problem
+from treadle.cli.streams import REFUSED, write_stderr
+from treadle.cli.user_commands import UserCommand, color_option, user_command
 
 _MORE: Final = """\
 `treadle exec resume ID [PROMPT]` goes on in a thread, `resume --last` in the most recent one. What is piped in is
@@ -43,7 +45,7 @@ APPROVALS: Final = ("untrusted", "on-request", "never")
 # A policy that Codex had once; settings take it for this one too.
 _ON_FAILURE: Final = "on-failure"
 _RESUME: Final = "resume"
-# What is said by a word of Codex that we do not have, and by one that we would not keep.
+# The advice for a command of Codex that we do not have, and for options whose promise we would not hold.
 _OTHER_COMMANDS: Final = {
     "fork": "treadle exec resume ID goes on with a thread",
     "review": 'treadle exec "review the last commit"',
@@ -55,6 +57,12 @@ _REFUSED: Final = {
     "worktree": "git worktree add DIR, then --cd DIR",
     "ignore_user_config": "set TREADLE_HOME to a folder without config.toml",
 }
+
+
+# What a turn takes at most; more is refused before anything is run.
+MAX_BYTES: Final = 1 << 20
+# After this long, a person who waits for a pipe that nobody closes gets a hint.
+PATIENCE_S: Final = 2.0
 
 
 class ExecRequest(Struct, frozen=True, kw_only=True):
@@ -116,7 +124,7 @@ class ExecArguments(Struct, frozen=True, kw_only=True):
     local_provider: str | None = None
 
 
-class ExecCommand(PeopleCommand):
+class ExecClickCommand(UserCommand):
     """Several files may follow one `--image`, as with Codex."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -138,8 +146,15 @@ def _one_image_each(words: Sequence[str]) -> list[str]:
             taking = False
             given.append(word)
     if taking and words[-1] in ("-i", "--image"):
-        given.append(words[-1])  # for click to say that a file is missing
+        given.append(words[-1])  # click reports the missing file
     return given
+
+
+class _Approval(click.Choice[str]):
+    """An approval policy; the one that Codex had once is taken too, and not advertised."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if value == _ON_FAILURE else super().convert(value, param, ctx)
 
 
 def _options() -> list[Callable[[Any], Any]]:
@@ -179,8 +194,7 @@ def _options() -> list[Callable[[Any], Any]]:
             "--approval",
             "--ask-for-approval",
             "approval",
-            type=click.Choice((*APPROVALS, _ON_FAILURE)),
-            metavar=f"[{'|'.join(APPROVALS)}]",
+            type=_Approval(APPROVALS),
             help="when you are asked, on a terminal: before any command that is not known to be harmless, before one "
             "that leaves the sandbox, or never (default: as configured, else on-request)",
         ),
@@ -235,7 +249,7 @@ def _options() -> list[Callable[[Any], Any]]:
     ]
 
 
-def exec_command(function: Callable[[ExecArguments], int]) -> ExecCommand:
+def exec_command(function: Callable[[ExecArguments], int]) -> ExecClickCommand:
     """`treadle exec`, with this to run it."""
 
     def called(**values: Any) -> int:
@@ -243,19 +257,21 @@ def exec_command(function: Callable[[ExecArguments], int]) -> ExecCommand:
 
     for option in reversed(_options()):
         called = option(called)
-    made = people_command("exec", kind=ExecCommand, more=_MORE, exit_codes=_EXIT_CODES, examples=_EXAMPLES)(called)
-    assert isinstance(made, ExecCommand)
+    made = user_command("exec", kind=ExecClickCommand, more=_MORE, exit_codes=_EXIT_CODES, examples=_EXAMPLES)(called)
+    assert isinstance(made, ExecClickCommand)
     return made
 
 
 def warnings(arguments: ExecArguments) -> list[str]:
     """What the user should know about options that were taken."""
-    said = []
+    found = []
     if arguments.full_auto:
-        said.append("--full-auto is an old name; use --sandbox workspace-write")
+        found.append("--full-auto is an old name; use --sandbox workspace-write")
+    if arguments.approval == _ON_FAILURE:
+        found.append(f"--approval {_ON_FAILURE} is no longer known; on-request is used, write that instead")
     if arguments.cyber_access_program not in (None, "standard"):
-        said.append(f"--cyber-access-program {arguments.cyber_access_program} is not sent to the provider")
-    return said
+        found.append(f"--cyber-access-program {arguments.cyber_access_program} is not sent to the provider")
+    return found
 
 
 def overrides(arguments: ExecArguments) -> list[str]:
@@ -287,12 +303,20 @@ def read_request(arguments: ExecArguments) -> ExecRequest:
             raise _not_offered(f"--{name.replace('_', '-')}", do)
     images, words = _images(arguments.image, arguments.words)
     resume, prompt = _thread_and_prompt(words, last=arguments.last)
+    _check_texts(arguments, resume)
     if resume is not None and arguments.ephemeral:
         why = "one that is resumed is kept already"
         raise Problem("--ephemeral is for a new thread", why=why, do="leave one of the two out", code=REFUSED)
     if not os.path.isdir(arguments.cd):
         why = "it is a file" if os.path.exists(arguments.cd) else "it does not exist"
         raise Problem(f"{arguments.cd} is no directory", why=why, do="--cd DIR with one that is there", code=REFUSED)
+    sandbox, approval = arguments.sandbox, arguments.approval
+    if arguments.full_auto and sandbox is None:
+        sandbox = "workspace-write"
+    if approval == _ON_FAILURE:
+        approval = "on-request"
+    if arguments.bypass:
+        sandbox, approval = "danger-full-access", approval or "never"
     return ExecRequest(
         cwd=os.path.abspath(arguments.cd),
         prompt=prompt,
@@ -301,14 +325,30 @@ def read_request(arguments: ExecArguments) -> ExecRequest:
         images=images,
         output_schema=_schema(arguments.output_schema),
         model=arguments.model,
-        sandbox=_sandbox(arguments),
+        sandbox=sandbox,
         thread_source=arguments.thread_source,
         ephemeral=arguments.ephemeral,
         as_json=arguments.as_json,
         quiet=arguments.quiet,
-        approval=_approval(arguments),
+        approval=approval,
         color=arguments.color,
     )
+
+
+def _check_texts(arguments: ExecArguments, resume: str | None) -> None:
+    """What is sent or stored has to be text; the name of a file of this program need not."""
+    sent = {
+        "the name of a thread": (resume,),
+        "--image": arguments.image,
+        "--add-dir": arguments.add_dir,
+        "--model": (arguments.model,),
+        "--thread-source": (arguments.thread_source,),
+    }
+    for name, texts in sent.items():
+        for text in texts:
+            if (problem := text_problem(text or "")) is not None:
+                do = "rename what is called so, or leave it out"
+                raise Problem(f"{name} is no text: {text!a}", why=f"it {problem}", do=do, code=REFUSED)
 
 
 def _images(given: Sequence[str], words: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
@@ -317,18 +357,14 @@ def _images(given: Sequence[str], words: Sequence[str]) -> tuple[tuple[str, ...]
         given, words = given[:-1], [given[-1]]
     paths = [path for word in given for path in word.split(",") if path]
     for path in paths:
-        _check_image(path)
+        # Refused now, before a turn is paid for; whether it is an image is seen when it is sent.
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            do = "--image FILE with a file that is there and yours to read"
+            raise Problem(f"the image {path} cannot be read", why=str(error.strerror), do=do, code=REFUSED) from None
     return tuple(os.path.abspath(path) for path in paths), words
-
-
-def _check_image(path: str) -> None:
-    """Said now, before a turn is paid for; whether it is an image is seen when it is sent."""
-    try:
-        with open(path, "rb"):
-            pass
-    except OSError as error:
-        do = "--image FILE with a file that is there and yours to read"
-        raise Problem(f"the image {path} cannot be read", why=str(error.strerror), do=do, code=REFUSED) from None
 
 
 def _thread_and_prompt(words: Sequence[str], *, last: bool) -> tuple[str | None, str | None]:
@@ -356,19 +392,6 @@ def _only(words: Sequence[str]) -> str | None:
     return words[0] if words else None
 
 
-def _sandbox(arguments: ExecArguments) -> str | None:
-    if arguments.bypass:
-        return "danger-full-access"
-    sandbox: str | None = arguments.sandbox
-    return "workspace-write" if sandbox is None and arguments.full_auto else sandbox
-
-
-def _approval(arguments: ExecArguments) -> str | None:
-    if arguments.approval is None:
-        return "never" if arguments.bypass else None
-    return "on-request" if arguments.approval == _ON_FAILURE else arguments.approval
-
-
 def _schema(path: str | None) -> Any:
     if path is None:
         return None
@@ -385,3 +408,66 @@ def _schema(path: str | None) -> Any:
 
 def _not_offered(what: str, do: str) -> Problem:
     return Problem(f"{what} is not offered", why="codex has it, and Treadle does not", do=do, code=REFUSED)
+
+
+# --- the prompt, also of `treadle run` ---
+
+
+class PromptError(Problem):
+    """The prompt is missing, or cannot be sent."""
+
+    def __init__(self, what: str, why: str, do: str) -> None:
+        super().__init__(what, why=why, do=do, code=REFUSED)
+
+
+def read_prompt(argument: str | None, descriptor: int = 0, *, appended: bool = True, command: str = "exec") -> str:
+    """`-` or nothing: standard input is the prompt. Else what is piped in is `appended` to the argument, as a block."""
+    if argument is None or argument == "-":
+        if os.isatty(descriptor):
+            write_stderr(f"treadle {command}: reading the prompt; end it with Ctrl-D")
+        prompt = _read(descriptor, command)
+    else:
+        piped = _read(descriptor, command) if appended and _is_piped(descriptor) else ""
+        prompt = f"{argument}\n\n<stdin>\n{piped.rstrip()}\n</stdin>" if piped.strip() else argument
+    if not prompt.strip():
+        why = "neither the command line nor standard input has a prompt"
+        raise PromptError("there is nothing to do", why, f'treadle {command} "explain this project"')
+    problem = text_problem(prompt)
+    if problem is not None:
+        raise PromptError(
+            "the prompt is no text", f"it {problem}", "write it to a file, and name the file in the prompt"
+        )
+    return prompt
+
+
+def _is_piped(descriptor: int) -> bool:
+    """Whether somebody has put something there; a terminal and /dev/null are neither."""
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _read(descriptor: int, command: str) -> str:
+    """All of it. Bytes that are no text are replaced: the rest is still worth reading."""
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        if not os.isatty(descriptor) and not select.select([descriptor], [], [], PATIENCE_S)[0]:
+            write_stderr(
+                f"treadle {command}: waiting for the end of standard input; use </dev/null if there is nothing to read"
+            )
+        try:
+            piece = os.read(descriptor, 1 << 16)
+        except OSError as error:
+            do = f'give the prompt as an argument: treadle {command} "…" </dev/null'
+            raise PromptError("standard input cannot be read", str(error.strerror), do) from None
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_BYTES:
+            why = f"standard input has more than {MAX_BYTES} bytes"
+            raise PromptError("the prompt is too long", why, "write it to a file, and name the file in the prompt")
+    return b"".join(pieces).decode("utf-8", "replace")

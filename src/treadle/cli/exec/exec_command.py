@@ -1,6 +1,8 @@
 """`treadle exec "…"`: one turn on a server in this process, shown as it happens.
 
-It owns the process: signals, the answer, the exit code. How the turn is shown, and where, is in `exec_display`.
+It owns the process: which stream gets what, signals, the answer, the exit code. A terminal is drawn on, standard output
+before standard error; when only the latter is one, the answer still goes to the former. Nobody is asked unless the
+keyboard is a terminal too.
 """
 
 from __future__ import annotations
@@ -10,36 +12,36 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from treadle.cli.exec.exec_arguments import (
     ExecArguments,
     exec_command,
     more_roots,
     overrides,
+    read_prompt,
     read_request,
     warnings,
 )
-from treadle.cli.exec.exec_display import Quiet, can_ask, drawn, drawn_on, plain, shows_answer, write_answer
 from treadle.cli.exec.exec_events import JsonLines
 from treadle.cli.exec.exec_turn import ExecTurn, TurnDisplay
-from treadle.cli.exec.prompt_input import read_prompt
-from treadle.cli.exit_codes import FAILED, REFUSED
+from treadle.cli.figures import at_home
+from treadle.cli.in_process import open_client, server_of
+from treadle.cli.own_process import start_logging, stop_signals
 from treadle.cli.problem import Problem
-from treadle.cli.server_process import start_logging
 from treadle.cli.settings_check import check_turn
-from treadle.cli.stop_signals import stop_signals
-from treadle.cli.streams import OutputFailed, write_bytes, write_stderr
-from treadle.cli.turn.frame import Frame, shortened_home
-from treadle.config.atomic_write import replace_file
+from treadle.cli.streams import FAILED, REFUSED, OutputFailed, write, write_bytes, write_stderr
+from treadle.cli.terminal import is_terminal, printable, wants_color
+from treadle.cli.turn.plain_turn import PlainTurn
+from treadle.cli.turn.turn_header import TurnHeader
 from treadle.config.configuration import RUN_KEY_VARIABLE
+from treadle.config.home_files import replace_file
 from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
-from treadle.protocol.app.settings import AskForApproval
-from treadle.server.app import AppServer
+from treadle.protocol.app.turns import Turn
 from treadle.store.sqlite.file_store import FILE_NAME
 
 if TYPE_CHECKING:
-    from treadle.cli.turn.terminal_approver import Approver
+    from treadle.cli.turn.live_turn import TerminalApprover
 
 _NAME = "exec"
 
@@ -54,21 +56,31 @@ class _Program:
     def __init__(self, arguments: ExecArguments) -> None:
         for warning in warnings(arguments):
             write_stderr(f"treadle {_NAME}: warning: {warning}")
-        self._key = _run_key()
+        # The key that was given for this run alone. Commands never inherit it.
+        self._key = os.environ.get(RUN_KEY_VARIABLE, "").strip() or None
+        if self._key is not None:
+            os.environ[OPENAI_KEY_VARIABLE] = self._key  # so that the provider is chosen by it
         self._settings = overrides(arguments)
         config = check_turn(_NAME, self._settings, arguments.model, strict=arguments.strict_config)
         self._choice = config.model_choice(arguments.model, None)
         self._settings += more_roots(arguments, config.sandbox_workspace_write.writable_roots)
-        self._request = read_request(arguments)
+        self._request = request = read_request(arguments)
         self._target = _target(arguments.output_last_message)
         if sys.stdout is None and self._target is None:
             why = "nobody would get the answer"
             raise Problem("standard output is closed", why=why, do="-o FILE", code=REFUSED)
         self._config = config
-        self._shows_answer = shows_answer(self._request)  # asked once: a terminal that is gone is none any more
+        # What the streams are is asked once: a terminal that is gone is none any more.
+        self._shows_answer = (
+            sys.stdout is not None and sys.stdout.isatty() and not request.as_json and not request.quiet
+        )
+        self._terminal: TextIO | None = None
+        if not request.as_json and not request.quiet:
+            self._terminal = next((stream for stream in (sys.stdout, sys.stderr) if is_terminal(stream)), None)
+        self._can_ask = self._terminal is not None and is_terminal(sys.stdin)
         self._turn: ExecTurn | None = None
         self._display: TurnDisplay | None = None
-        self._asker: Approver | None = None
+        self._asker: TerminalApprover | None = None
         self._signal = 0  # the one that interrupted it
 
     def run(self) -> int:
@@ -76,49 +88,84 @@ class _Program:
         prompt = read_prompt(self._request.prompt, appended=not resumes)
         code = asyncio.run(self._run(prompt))
         if self._signal and self._request.as_json:
-            return _end_as_codex(self._signal)
+            # Who drives `codex exec` expects it to fail after SIGINT, and to have been ended by SIGTERM.
+            if self._signal == signal.SIGTERM:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGTERM)
+            return FAILED
         return 128 + self._signal if self._signal and code else code
 
     async def _run(self, prompt: str) -> int:
         request = self._request
         with stop_signals(self._stop):
-            self._display, self._asker = self._shown()
+            self._display = self._shown()
+            # As configured where somebody can be asked; else nobody is, unless that is what was asked for.
+            approval = request.approval or (self._config.approval_policy if self._can_ask else "never")
+            if request.as_json:  # as with Codex, whose programs give a policy and get none
+                approval = "never"
+            self._turn = run = ExecTurn(self._config, self._display, approval=approval, asker=self._asker)
             try:
-                async with AppServer(overrides=self._settings, cwd=request.cwd) as server:
-                    server.given_key = self._key
-                    self._turn = ExecTurn(server, self._display, approval=self._approval(), asker=self._asker)
-                    if self._signal:  # while the server was started
-                        self._interrupt()
-                    turn = await self._turn.run(request, prompt)
+                async with open_client(
+                    "treadle_exec", self._settings, cwd=request.cwd, approval_handler=run.answer_request
+                ) as client:
+                    server_of(client).given_key = self._key
+                    turn = await run.run(client, request, prompt)
             finally:
                 self._display.close()
         if turn.status != "completed":
             return FAILED
-        answer = self._turn.answer or ""
+        answer = run.answer or ""
         if not self._shows_answer and not request.as_json and sys.stdout is not None:
-            write_answer(answer, color=request.color)
+            _write_answer(answer, color=request.color)
         if self._target is not None:
-            _keep(self._target, answer)
+            mask = os.umask(0o077)
+            os.umask(mask)
+            try:
+                replace_file(self._target, answer.encode("utf-8", "replace"), 0o644 & ~mask)
+            except OSError as error:
+                reason = f"the answer could not be written to {self._target}: {error.strerror}"
+                raise OutputFailed(reason) from None
         return 0
 
-    def _shown(self) -> tuple[TurnDisplay, Approver | None]:
+    def _shown(self) -> TurnDisplay:
+        """Where the turn is shown; and who asks, if somebody can be asked."""
         request = self._request
         if request.as_json:
-            return JsonLines(self._write_line), None
-        kept_in = None if request.ephemeral else shortened_home(os.path.join(self._config.home, FILE_NAME))
+            return JsonLines(self._write_line)
+        stored_in = None if request.ephemeral else at_home(os.path.join(self._config.home, FILE_NAME))
         provider = self._config.providers.get(self._choice.provider)
-        frame = Frame(self._choice, asks=can_ask(request), kept_in=kept_in, provider=provider)
+        header = TurnHeader(self._choice, asks=self._can_ask, stored_in=stored_in, provider=provider)
         if request.quiet:
-            return Quiet(frame), None
-        terminal = drawn_on(request)
-        return (plain(request, frame), None) if terminal is None else drawn(terminal, request, frame, self._lost)
+            return _Quiet(header)
+        if self._terminal is None:
+            return self._plain(header)
+        from treadle.cli.turn.live_turn import Keyboard, LiveTurn, TerminalApprover  # rich takes 60 ms
 
-    def _approval(self) -> AskForApproval:
-        """As configured where somebody can be asked; else nobody is, unless that is what was asked for."""
-        request = self._request
-        if request.as_json:  # as with Codex, whose programs give a policy and get none
-            return "never"
-        return request.approval or (self._config.approval_policy if can_ask(request) else "never")
+        turn = LiveTurn(
+            self._terminal, header, color=request.color, holds_answer=not self._shows_answer, on_lost=self._lost
+        )
+        if self._can_ask:
+            self._asker = TerminalApprover(turn, Keyboard())
+        return turn
+
+    def _plain(self, header: TurnHeader) -> PlainTurn:
+        """On standard output if that is a terminal, though a simple one. Else on standard error, while the answer is
+        for standard output; who has closed it does not want to see anything."""
+        color = self._request.color
+        if self._shows_answer:
+            colored = wants_color(color, sys.stdout, os.environ)
+            return PlainTurn(lambda text: write(sys.stdout, text), color=colored, header=header)
+        stream = sys.stderr
+
+        def show(text: str) -> None:
+            nonlocal stream
+            if stream is not None:
+                try:
+                    write(stream, text)
+                except OutputFailed:
+                    stream = None
+
+        return PlainTurn(show, color=wants_color(color, sys.stderr, os.environ), holds_answer=True, header=header)
 
     def _lost(self) -> None:
         """If everything is shown there, there is no point in going on."""
@@ -126,7 +173,7 @@ class _Program:
             self._turn.fail(OutputFailed("the terminal is gone"))
 
     def _write_line(self, line: bytes) -> None:
-        """Like Codex, we say nothing more when we are told to end."""
+        """Like Codex, we write nothing more when we have to end."""
         if not self._signal:
             write_bytes(line, lambda: self._signal != 0)
 
@@ -147,24 +194,33 @@ class _Program:
             self._turn.interrupt()
 
 
-def _run_key() -> str | None:
-    """The key that was given for this run alone. Commands never inherit it."""
-    key = os.environ.get(RUN_KEY_VARIABLE, "").strip()
-    if key:
-        os.environ[OPENAI_KEY_VARIABLE] = key  # so that the provider is chosen by it
-    return key or None
+class _Quiet:
+    """Shows that a turn failed or was interrupted, and nothing else."""
 
+    def __init__(self, header: TurnHeader) -> None:
+        self._header = header
 
-def _end_as_codex(number: int) -> int:
-    """Who drives `codex exec` expects it to fail after SIGINT, and to have been ended by SIGTERM."""
-    if number == signal.SIGTERM:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-    return FAILED
+    def started(self, started: Any) -> None:
+        self._header.facts(started)
+
+    def show(self, method: str, params: Any) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+    def ended(self, turn: Turn) -> None:
+        if turn.status == "failed":
+            write_stderr("treadle exec: the turn failed")
+            write_stderr(f"  why: {'it did not say' if turn.error is None else printable(turn.error.message)}")
+            for step in list(self._header.next_steps(turn.error).values())[:1]:
+                write_stderr(f"  try: {step}")
+        elif turn.status == "interrupted":
+            write_stderr("treadle exec: interrupted")
+            for step in list(self._header.next_steps().values())[:1]:
+                write_stderr(f"  try: {step}")
 
 
 def _target(name: str | None) -> Path | None:
-    """Where the answer goes too. What cannot be written later is said now, before a turn is paid for."""
+    """Where the answer goes too. Raises `Problem` if that cannot be written, before a turn is paid for."""
     if name is None:
         return None
     path = Path(name).absolute()
@@ -174,14 +230,14 @@ def _target(name: str | None) -> Path | None:
     return path
 
 
-def _keep(target: Path, answer: str) -> None:
-    try:
-        replace_file(target, answer.encode("utf-8", "replace"), 0o644 & ~_umask())
-    except OSError as error:
-        raise OutputFailed(f"the answer could not be written to {target}: {error.strerror}") from None
+def _write_answer(answer: str, *, color: str) -> None:
+    """Write the answer to standard output: as Markdown for a person, else as it is."""
+    if is_terminal(sys.stdout):
+        # rich takes 60 ms: loaded when something is drawn
+        from treadle.cli.terminal import console
+        from treadle.cli.turn.rich_blocks import markdown
 
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+        with console(sys.stdout, color) as screen:
+            screen.print(markdown(answer))
+    else:
+        write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")

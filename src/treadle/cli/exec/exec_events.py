@@ -6,18 +6,30 @@ It owns the format of the events and the numbering of the items, which starts af
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from treadle.cli.exec.exec_items import Json, described
-from treadle.protocol.app.items import AgentMessageThreadItem, ReasoningThreadItem
-from treadle.protocol.app.turn_errors import TurnError
-from treadle.protocol.app.turns import Turn
+from treadle.protocol.app.items import (
+    AgentMessageThreadItem,
+    CollabAgentToolCallThreadItem,
+    CommandExecutionThreadItem,
+    FileChangeThreadItem,
+    FindInPageWebSearchAction,
+    McpToolCallThreadItem,
+    OpenPageWebSearchAction,
+    ReasoningThreadItem,
+    SearchWebSearchAction,
+    WebSearchThreadItem,
+)
+from treadle.protocol.app.turns import Turn, TurnError
 
+Json: TypeAlias = dict[str, Any]
 Events: TypeAlias = list[Json]
 
+_CAPITAL: Final = re.compile(r"[A-Z]")
 _USAGE: Final = (
     "input_tokens",
     "cached_input_tokens",
@@ -38,7 +50,7 @@ class ExecEvents:
         self._error = "turn failed"  # the last error, for a turn that failed without saying why
 
     def started(self, thread_id: str) -> Events:
-        """The thread is known; a resumed one is announced again."""
+        """The first event, also of a thread that is resumed."""
         return [{"type": "thread.started", "thread_id": thread_id}]
 
     def receive(self, method: str, params: Any) -> Events:
@@ -67,20 +79,21 @@ class ExecEvents:
         return []
 
     def _item_started(self, item: Any) -> Events:
-        said = described(item)
-        # A message or a thought is told when it is there.
-        if said is None or isinstance(item, AgentMessageThreadItem | ReasoningThreadItem):
+        described_item = described(item)
+        # A message or a thought is reported when it is complete.
+        if described_item is None or isinstance(item, AgentMessageThreadItem | ReasoningThreadItem):
             return []
         if item.id not in self._numbered:
             self._numbered[item.id] = self._new_id()
-        return [_event("item.started", self._numbered[item.id], said)]
+        return [_event("item.started", self._numbered[item.id], described_item)]
 
     def _item_completed(self, item: Any) -> Events:
-        said = described(item)
-        if said is None or said.get("status") == "in_progress":  # it goes on; only the turn has ended
+        described_item = described(item)
+        # One that is in progress goes on; only the turn has ended.
+        if described_item is None or described_item.get("status") == "in_progress":
             return []
         number = self._numbered.pop(item.id, None) or self._new_id()
-        return [_event("item.completed", number, said)]
+        return [_event("item.completed", number, described_item)]
 
     def _plan_updated(self, plan: Sequence[Any]) -> Events:
         """A turn has one list, which ends with it."""
@@ -136,19 +149,23 @@ class JsonLines:
         """Nothing is to be put back."""
 
     def ended(self, turn: Turn) -> None:
-        """The last event has already said so."""
+        """The last event has reported it."""
 
     def _print(self, events: Events) -> None:
         for event in events:
-            self._write(_encoded(event) + b"\n")
+            try:
+                line = msgspec.json.encode(event)
+            except UnicodeEncodeError:  # a lone surrogate, from a file name that is not valid text; json escapes it
+                line = json.dumps(event).encode()
+            self._write(line + b"\n")
 
 
-def _event(name: str, number: str, said: Json) -> Json:
-    return {"type": name, "item": {"id": number, **said}}
+def _event(name: str, number: str, members: Json) -> Json:
+    return {"type": name, "item": {"id": number, **members}}
 
 
 def _text(error: TurnError) -> str:
-    """For example `Reconnecting... 1/5 (the reason)`."""
+    """The text of an error, for example `Reconnecting... 1/5 (the reason)`."""
     return _joined(error.message, error.additional_details)
 
 
@@ -156,8 +173,75 @@ def _joined(text: str, details: str | None) -> str:
     return f"{text} ({details})" if details else text
 
 
-def _encoded(event: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(event)
-    except UnicodeEncodeError:  # a lone surrogate, from a file name that is not valid text; json escapes it
-        return json.dumps(event).encode()
+# --- items ---
+
+
+def described(item: Any) -> Json | None:
+    """An item as `codex exec --json` describes it: its members in order, without the id. None for items that it does
+    not report, such as the user's own message."""
+    match item:
+        case AgentMessageThreadItem():
+            return {"type": "agent_message", "text": item.text}
+        case ReasoningThreadItem():
+            text = "\n".join(item.summary)
+            return {"type": "reasoning", "text": text} if text.strip() else None
+        case CommandExecutionThreadItem():
+            return {
+                "type": "command_execution",
+                "command": item.command,
+                "aggregated_output": item.aggregated_output or "",
+                "exit_code": item.exit_code,
+                "status": _snake(item.status),
+            }
+        case FileChangeThreadItem():
+            changes = [{"path": change.path, "kind": _snake(change.kind.type)} for change in item.changes]
+            status = "failed" if item.status == "declined" else _snake(item.status)
+            return {"type": "file_change", "changes": changes, "status": status}
+        case WebSearchThreadItem():
+            # Codex writes two members `id` here; whoever reads them gets the second one, the provider's.
+            return {"type": "web_search", "id": item.id, "query": item.query, "action": _search_action(item.action)}
+        case McpToolCallThreadItem():
+            result = item.result
+            return {
+                "type": "mcp_tool_call",
+                "server": item.server,
+                "tool": item.tool,
+                "arguments": item.arguments,
+                "result": result and {"content": result.content, "structured_content": result.structured_content},
+                "error": item.error and {"message": item.error.message},
+                "status": _snake(item.status),
+            }
+        case CollabAgentToolCallThreadItem():
+            return {
+                "type": "collab_tool_call",
+                "tool": _snake(item.tool),
+                "sender_thread_id": item.sender_thread_id,
+                "receiver_thread_ids": item.receiver_thread_ids,
+                "prompt": item.prompt,
+                "agents_states": {
+                    name: {"status": _snake(state.status), "message": state.message}
+                    for name, state in item.agents_states.items()
+                },
+                "status": _snake(item.status),
+            }
+    return None
+
+
+def _search_action(action: Any) -> Json:
+    match action:
+        case SearchWebSearchAction():
+            return _given(type="search", query=action.query, queries=action.queries)
+        case OpenPageWebSearchAction():
+            return _given(type="open_page", url=action.url)
+        case FindInPageWebSearchAction():
+            return _given(type="find_in_page", url=action.url, pattern=action.pattern)
+    return {"type": "other"}
+
+
+def _given(**members: Any) -> Json:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _snake(word: object) -> str:
+    """`inProgress` as `in_progress`."""
+    return _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", str(word))

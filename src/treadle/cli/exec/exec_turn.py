@@ -1,36 +1,34 @@
-"""`ExecTurn`: one turn on a server in this process, on a new or a resumed thread.
+"""`ExecTurn`: one turn on a server in this process, on a new or a resumed thread, through the SDK's client.
 
-It owns the requests to the server, and knows when the turn is over. A `TurnDisplay` decides how it looks.
+It owns the requests to the server, and knows when the turn is over. A `TurnDisplay` decides how the turn looks. The
+turn is read from its own stream, which loses nothing; what belongs to no turn, such as a warning, from the client's
+backlog.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from treadle.agent.client_requests import ClientRequest
-from treadle.agent.event import Event
 from treadle.cli.exec.exec_arguments import ExecRequest
 from treadle.cli.problem import Problem
 from treadle.cli.streams import OutputFailed
+from treadle.cli.thread_choice import find_threads, is_thread_id, newest_threads, several_meant
+from treadle.cli.view_blocks import with_reasoning
+from treadle.client import AsyncAppServerClient
+from treadle.client.notification import Notification, UnknownNotification
+from treadle.client.router import turn_of
+from treadle.config import Config
 from treadle.errors import INVALID_REQUEST, RpcError
-from treadle.protocol.app.handshake import ClientInfo, InitializeCapabilities, InitializeParams
-from treadle.protocol.app.inputs import LocalImageUserInput, TextUserInput
 from treadle.protocol.app.items import AgentMessageThreadItem
 from treadle.protocol.app.settings import AskForApproval
-from treadle.protocol.app.thread_methods import ThreadListParams, ThreadResumeParams, ThreadStartParams
-from treadle.protocol.app.turns import Turn, TurnInterruptParams, TurnStartParams, TurnSteerParams
-from treadle.server.app import AppServer
-from treadle.server.local_client import LocalClient
+from treadle.protocol.app.thread_methods import ThreadResumeParams, ThreadStartParams
+from treadle.protocol.app.turns import Turn
 
-_ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_MOST_NAMED: Final = 100
 _OTHERS: Final = "treadle exec resume --last for the most recent one; treadle threads list shows all"
 _NOBODY: Final = "nobody can be asked here; run it on a terminal, or allow more with --sandbox"
-# To choose a permission profile.
-_CAPABILITIES: Final = InitializeCapabilities(experimental_api=True)
 
 
 class UnknownThread(Problem):
@@ -48,98 +46,96 @@ class TurnDisplay(Protocol):
 
 
 class Asker(Protocol):
-    """Puts questions of the server to a person. `ask` says whether it takes one."""
+    """Puts a question of the server to a person: the answer, and what the agent is to do instead. Cancelled when the
+    question is withdrawn."""
 
-    def ask(self, request: ClientRequest) -> bool: ...
-    def resolved(self, request_id: Any) -> None: ...
-    async def run(self, answer: Callable[[int, Any], None], tell: Callable[[str], None]) -> None: ...
+    async def ask(self, method: str, params: dict[str, Any]) -> tuple[Any, str]: ...
 
 
 class ExecTurn:
-    """`approval` is the policy; without an `asker` everything that is asked is declined."""
+    """One turn.
+
+    Args:
+        config: The settings of the run.
+        display: Where the turn is shown.
+        approval: The approval policy.
+        asker: Who asks the person; without one, everything that is asked is declined.
+    """
 
     def __init__(
-        self,
-        server: AppServer,
-        display: TurnDisplay,
-        *,
-        approval: AskForApproval = "never",
-        asker: Asker | None = None,
+        self, config: Config, display: TurnDisplay, *, approval: AskForApproval = "never", asker: Asker | None = None
     ) -> None:
-        self._server = server
+        self._config = config
         self._display = display
         self._approval = approval
         self._asker = asker
         self._done: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
-        self._client: LocalClient = server.connect(self._event_received, self._asked)
-        self._running: TurnInterruptParams | None = None
+        self._client: AsyncAppServerClient | None = None
+        self._ids: tuple[str, str] | None = None  # of the thread and of the turn, once it runs
+        self._tasks: set[asyncio.Task[None]] = set()
         self._interrupted = False
         self.answer: str | None = None
 
-    async def run(self, request: ExecRequest, prompt: str) -> Turn:
+    async def run(self, client: AsyncAppServerClient, request: ExecRequest, prompt: str) -> Turn:
         """Raises `UnknownThread`, `RpcError` or `OutputFailed`."""
-        client = self._client
-        info = ClientInfo(name="treadle_exec", version="1")
-        await client.request("initialize", InitializeParams(client_info=info, capabilities=_CAPABILITIES))
-        thread = await self._thread(request)
-        self._display.started(thread)
-        images = [LocalImageUserInput(path=path) for path in request.images]
-        params = TurnStartParams(
-            thread_id=thread.thread.id,
-            input=(*images, TextUserInput(text=prompt)),
-            output_schema=request.output_schema,
-            effort=self._server.config.model_reasoning_effort,
-        )
-        turn_id = (await client.request("turn/start", params)).turn.id
-        self._running = TurnInterruptParams(thread_id=thread.thread.id, turn_id=turn_id)
-        if self._interrupted:
-            self.interrupt()
-        turn = await self._ended()
-        self._display.ended(turn)
-        return turn
-
-    async def _ended(self) -> Turn:
-        if self._asker is None:
-            return await self._done
-        asking = asyncio.create_task(self._asker.run(self._client.answer, self._tell))
-        asking.add_done_callback(self._asking_failed)
+        self._client = client
+        self._start(self._read_news(client))
         try:
-            return await self._done
+            started = await self._thread(client, request)
+            thread_id = started.thread.id
+            self._display.started(started)
+            images = [{"type": "localImage", "path": path} for path in request.images]
+            turn = await client.turn_start(
+                thread_id,
+                [*images, {"type": "text", "text": prompt}],
+                params={"outputSchema": request.output_schema, "effort": self._config.model_reasoning_effort},
+            )
+            self._ids = thread_id, turn.turn.id
+            self._start(self._read_turn(client, *self._ids))
+            if self._interrupted:
+                self.interrupt()
+            ended = await self._done
+            self._display.ended(ended)
+            return ended
         finally:
-            asking.cancel()
-            await asyncio.wait([asking])
-
-    def _asking_failed(self, asking: asyncio.Task[None]) -> None:
-        """It goes on until it is cancelled. Without it, questions would wait for ever."""
-        if not asking.cancelled() and (error := asking.exception()) is not None:
-            self.fail(error)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._done.done() and not self._done.cancelled():
+                self._done.exception()  # it may have failed while something else did: then nobody waits for it
 
     def fail(self, error: BaseException) -> None:
         """Nobody waits for the turn any more."""
         if not self._done.done():
             self._done.set_exception(error)
 
-    def _tell(self, words: str) -> None:
-        """Words for the agent while it works."""
-        if self._running is not None:
-            running = self._running
-            words_input = (TextUserInput(text=words),)
-            params = TurnSteerParams(thread_id=running.thread_id, expected_turn_id=running.turn_id, input=words_input)
-            self._client.receive_now("turn/steer", params)
-
     def interrupt(self) -> None:
         """Interrupt the turn, or as soon as it has started."""
         self._interrupted = True
-        if self._running is not None and not self._done.done():
-            self._client.receive_now("turn/interrupt", self._running)
+        if self._client is not None and self._ids is not None and not self._done.done():
+            self._start(self._interrupt(self._client, *self._ids))
+
+    async def _interrupt(self, client: AsyncAppServerClient, thread_id: str, turn_id: str) -> None:
+        with suppress(RpcError):  # it has ended by itself
+            await client.turn_interrupt(thread_id, turn_id)
 
     def note(self, text: str) -> None:
         self._guarded(lambda: self._display.note(text))
 
+    def _start(self, work: Any) -> None:
+        """Run something beside the turn; what it raises ends the run."""
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
     # --- the thread ---
 
-    async def _thread(self, request: ExecRequest) -> Any:
-        if request.resume is None or (thread_id := await self._find(request)) is None:
+    async def _thread(self, client: AsyncAppServerClient, request: ExecRequest) -> Any:
+        if request.resume is None or (thread_id := await self._find(client, request)) is None:
             new = ThreadStartParams(
                 approval_policy=self._approval,
                 model=request.model,
@@ -147,11 +143,11 @@ class ExecTurn:
                 ephemeral=request.ephemeral or None,
                 thread_source=request.thread_source,
             )
-            return await self._client.request("thread/start", new)
-        config = self._server.config
+            return await client.thread_start(new)
+        config = self._config
         # As with a new thread, this run goes by what holds now, and not by what held when the thread was begun.
         profile = None if request.sandbox else config.permissions().profile
-        kept = ThreadResumeParams(
+        resumed = ThreadResumeParams(
             thread_id=thread_id,
             approval_policy=self._approval,
             cwd=request.cwd,
@@ -162,49 +158,70 @@ class ExecTurn:
             exclude_turns=True,
         )
         try:
-            return await self._client.request("thread/resume", kept)
+            return await client.thread_resume(thread_id, resumed)
         except RpcError as error:
             raise UnknownThread(f"{thread_id} cannot be resumed", why=error.message, do=_OTHERS) from None
 
-    async def _find(self, request: ExecRequest) -> str | None:
+    async def _find(self, client: AsyncAppServerClient, request: ExecRequest) -> str | None:
         """The id; None when the most recent thread is wanted and there is none: then a new one is begun."""
         name = request.resume
-        if name and _ID.fullmatch(name):
+        if not name:
+            last = await newest_threads(client, 1, cwd=None if request.everywhere else request.cwd)
+            if not last:
+                self.note("there is no thread to resume yet; this is a new one")
+            return last[0].id if last else None
+        if is_thread_id(name):  # whether there is such a thread is seen when it is resumed
             return name
-        cwd = None if name or request.everywhere else request.cwd
-        limit = _MOST_NAMED if name else 1
-        params = ThreadListParams(cwd=cwd, limit=limit, sort_key="updated_at", search_term=name or None)
-        threads = (await self._client.request("thread/list", params)).data
-        found = [thread.id for thread in threads if not name or thread.name == name]
-        if name and not found:
+        found = await find_threads(client, name)
+        if not found:
             why = "it is neither the id nor the name of a thread that is kept here"
             raise UnknownThread(f"there is no thread called {name!r}", why=why, do=_OTHERS)
-        if not found:
-            self.note("there is no thread to resume yet; this is a new one")
-        return found[0] if found else None
+        if len(found) > 1 and found[0].name != name:  # of several with the same name, the newest is meant
+            raise several_meant(name, found)
+        return found[0].id
 
-    # --- what the server says ---
+    # --- notifications and questions of the server ---
 
-    def _event_received(self, event: Event) -> None:
-        if event.method == "serverRequest/resolved" and self._asker is not None:
-            self._asker.resolved(getattr(event.params, "request_id", None))
-        if self._done.done():  # a command that went on is ended with this program, and nobody waits for that
-            return
-        params: Any = event.params
-        self._guarded(lambda: self._display.show(event.method, params))
-        if event.method == "item/completed" and isinstance(params.item, AgentMessageThreadItem):
-            self.answer = params.item.text
-        if event.method == "turn/completed":
-            self._done.set_result(params.turn)
+    async def _read_turn(self, client: AsyncAppServerClient, thread_id: str, turn_id: str) -> None:
+        while not self._done.done():
+            event = await client.next_turn_notification(thread_id, turn_id)
+            self._show(event)
+            params: Any = event.payload
+            if event.method == "item/completed" and isinstance(params.item, AgentMessageThreadItem):
+                self.answer = params.item.text
+            if event.method == "turn/completed" and not self._done.done():
+                self._done.set_result(params.turn)
+
+    async def _read_news(self, client: AsyncAppServerClient) -> None:
+        while not self._done.done():
+            news = await client.next_notification()
+            if turn_of(news) is None:
+                self._show(news)
+
+    def _show(self, event: Notification) -> None:
+        if not isinstance(event.payload, UnknownNotification):
+            params = with_reasoning(self._config, event.method, event.payload)
+            if params is not None:
+                self._guarded(lambda: self._display.show(event.method, params))
 
     def _guarded(self, showing: Callable[[], None]) -> None:
-        """We are called from inside the server, whose work must not suffer from our output errors."""
+        """Output that fails ends the run, and not the task that reads."""
         try:
             showing()
         except OutputFailed as error:
             self.fail(error)
 
-    def _asked(self, request: ClientRequest) -> None:
-        if self._asker is None or not self._asker.ask(request):
+    async def answer_request(self, method: str, params: dict[str, Any] | None) -> Any:
+        """The approval handler of the client: what it raises is a no."""
+        if self._asker is None:
             self.note(f"declined: {_NOBODY}")
-            self._client.answer(request.id, RpcError(INVALID_REQUEST, "nobody is there to be asked"))
+            raise RpcError(INVALID_REQUEST, "nobody is there to be asked")
+        try:
+            answer, instead = await self._asker.ask(method, params or {})
+        except OutputFailed as error:
+            self.fail(error)
+            raise
+        if instead and self._client is not None and self._ids is not None:
+            with suppress(RpcError):  # the turn has ended meanwhile
+                await self._client.turn_steer(*self._ids, instead)
+        return answer

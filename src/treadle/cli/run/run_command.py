@@ -17,26 +17,18 @@ from typing import Any, Final
 import click
 import msgspec
 
-from treadle.cli.exit_codes import FAILED, REFUSED
-from treadle.cli.people import PeopleCommand, color_option, completing
-from treadle.cli.people import command as people_command
+from treadle.cli.own_process import start_logging, stop_signals
 from treadle.cli.problem import Problem
-from treadle.cli.run.run_failure import advice, failure_reason, stderr_lines
-from treadle.cli.run.run_lines import LineView, RunView
-from treadle.cli.run.run_live import LiveView
 from treadle.cli.run.run_plan import RunArguments, RunPlan, folder_of, read_plan, runner_of
-from treadle.cli.run.run_text import usage
-from treadle.cli.server_process import start_logging
-from treadle.cli.stop_signals import stop_signals
-from treadle.cli.streams import write, write_bytes, write_stderr
-from treadle.cli.terminal import Colors, is_terminal, wants_color
-from treadle.cli.visible import visible
+from treadle.cli.run.run_view import LineView, LiveView, RunView, advice, failure_reason, stderr_lines, usage
+from treadle.cli.streams import FAILED, REFUSED, TIMED_OUT, write, write_bytes, write_stderr
+from treadle.cli.terminal import Colors, is_terminal, printable, wants_color
+from treadle.cli.user_commands import UserCommand, color_option, completing, user_command
 from treadle.runners.engine_registry import engine_names
-from treadle.runners.last_errors import LastError, LastErrors
 from treadle.runners.progress import elapsed
 from treadle.runners.run_events import CompletedEvent, Event
 from treadle.runners.runner import Run, Runner
-from treadle.runners.status import find_program
+from treadle.runners.status import LastError, LastErrors, find_program
 from treadle.secrets import secrets_in
 
 _NAME: Final = "run"
@@ -44,7 +36,7 @@ _MORE: Final = """\
 The answer goes to standard output, everything else to standard error. What stands behind `--` is for the engine."""
 
 
-class _RunCommand(PeopleCommand):
+class _RunCommand(UserCommand):
     """What stands behind `--` is for the engine."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -67,7 +59,7 @@ class _Seconds(click.ParamType[float]):
         return number
 
 
-@people_command(
+@user_command(
     _NAME,
     kind=_RunCommand,
     more=_MORE,
@@ -75,6 +67,7 @@ class _Seconds(click.ParamType[float]):
         0: "done",
         1: "the run failed",
         2: "wrong usage, or the engine is not installed",
+        124: "the time of --timeout or --idle-timeout was up",
         130: "stopped by Ctrl-C (143 by SIGTERM)",
     },
     examples=(
@@ -113,7 +106,7 @@ def command(**values: Any) -> int:
     arguments = RunArguments(**values)
     plan = read_plan(arguments)
     if plan.notice is not None:
-        write_stderr(f"treadle {_NAME}: {visible(plan.notice)}")
+        write_stderr(f"treadle {_NAME}: {printable(plan.notice)}")
     return asyncio.run(_Program(arguments, plan).run())
 
 
@@ -133,7 +126,13 @@ class _Program:
         try:
             with stop_signals(self._stopping(run, view)):
                 async with aclosing(run):
-                    completed = await _follow(run, view)
+                    async for event in run:
+                        view.show(event)
+                        if isinstance(event, CompletedEvent):
+                            completed = event
+                            break
+                    else:
+                        raise AssertionError("a run ends with its CompletedEvent")
         finally:
             view.close()
         if self._signal and not completed.ok:
@@ -142,13 +141,16 @@ class _Program:
         if not completed.ok and find_program(runner.engine, os.environ) is None:
             engine, why = runner.engine, failure_reason(completed, self._secrets)
             raise Problem(f"{engine.name} is not installed", why=why, do=engine.install, code=REFUSED)
-        self._remember(completed)
+        error = None if completed.ok else LastError(failure_reason(completed, self._secrets), time.time())
+        LastErrors().keep(completed.engine, error)
         if completed.ok:
             self._answer(completed)
         else:
             self._failure(completed, run)
         self._end(runner, completed)
-        return 0 if completed.ok else FAILED
+        if completed.ok:
+            return 0
+        return FAILED if run.ending is None or run.ending.limit is None else TIMED_OUT
 
     # --- showing ---
 
@@ -157,14 +159,15 @@ class _Program:
             return _JsonView(lambda: self._signal != 0)
         if is_terminal(sys.stderr):
             return LiveView(sys.stderr, self._plan.engine, color=self._arguments.color)
-        return LineView(_say, color=wants_color(self._arguments.color, sys.stderr, os.environ))
+        color = wants_color(self._arguments.color, sys.stderr, os.environ)
+        return LineView(lambda line: write_stderr(line.removesuffix("\n")), color=color)
 
     def _answer(self, completed: CompletedEvent) -> None:
         if self._arguments.as_json:
             return
         answer = completed.answer
         if sys.stdout is not None and sys.stdout.isatty():
-            answer = visible(answer)
+            answer = printable(answer)
             if is_terminal(sys.stderr):
                 write_stderr("")  # the lines of what was done are just above
         write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
@@ -173,7 +176,7 @@ class _Program:
         engine = completed.engine
         write_stderr(self._colors.red(f"✗ {engine} failed: {failure_reason(completed, self._secrets)}"))
         if completed.answer:
-            write_stderr(visible(completed.answer))
+            write_stderr(printable(completed.answer))
         lines = stderr_lines(run.stderr, self._secrets)
         if lines:
             write_stderr(self._colors.dim(f"  the last of what {engine} wrote to its standard error:"))
@@ -190,10 +193,6 @@ class _Program:
         write_stderr(self._colors.dim(f"{completed.engine} · {' · '.join(fact for fact in facts if fact)}"))
         if completed.resume is not None:
             write_stderr(self._colors.dim(runner.format_resume(completed.resume).strip("`")))
-
-    def _remember(self, completed: CompletedEvent) -> None:
-        error = None if completed.ok else LastError(failure_reason(completed, self._secrets), time.time())
-        LastErrors().keep(completed.engine, error)
 
     # --- stopping ---
 
@@ -213,18 +212,6 @@ class _Program:
             loop.call_soon_threadsafe(stop)
 
         return requested
-
-
-async def _follow(run: Run, view: RunView) -> CompletedEvent:
-    async for event in run:
-        view.show(event)
-        if isinstance(event, CompletedEvent):
-            return event
-    raise AssertionError("a run ends with its CompletedEvent")
-
-
-def _say(text: str) -> None:
-    write_stderr(text.removesuffix("\n"))
 
 
 class _JsonView:

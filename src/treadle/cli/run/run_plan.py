@@ -9,21 +9,21 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from treadle.cli.exec.prompt_input import read_prompt
-from treadle.cli.exit_codes import REFUSED
+from treadle.cli.exec.exec_arguments import read_prompt
 from treadle.cli.problem import Problem
+from treadle.cli.streams import REFUSED
 from treadle.execution import Environment
 from treadle.runners.engine import Engine, Timeouts
 from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
 from treadle.runners.message_router import EngineEntry, Router
-from treadle.runners.projects.projects import Projects
-from treadle.runners.projects.worktrees import Worktrees
+from treadle.runners.projects import Projects
 from treadle.runners.run_events import ResumeToken
 from treadle.runners.runner import Runner
+from treadle.runners.worktrees import Worktrees
 
 DEFAULT: Final = "treadle"
 VARIABLE: Final = "TREADLE_ENGINE"
-# Engines that take settings of ours, in front of their own words.
+# Engines that take settings of ours, in front of their own arguments.
 _TAKES_SETTINGS: Final = ("codex", "treadle")
 
 
@@ -35,7 +35,7 @@ class PlanError(Problem):
 
 
 class RunArguments(Struct, frozen=True, kw_only=True):
-    """What was typed. `further` are the words behind `--`, for the engine."""
+    """The command line. `further` are the arguments behind `--`, for the engine."""
 
     prompt: str | None = None
     engine: str | None = None
@@ -77,7 +77,7 @@ class RunPlan:
 def read_plan(arguments: RunArguments) -> RunPlan:
     """The plan of a command line. Reads standard input when the prompt is there.
 
-    What an option says is not looked for in the text: with `--engine` or `--resume` the text is for the engine, as it
+    What an option sets is not looked for in the text: with `--engine` or `--resume` the text is for the engine, as it
     is. What is piped in beside a prompt never decides anything.
     """
     engine, given = arguments.engine, arguments.prompt
@@ -102,7 +102,7 @@ def _routed(text: str, arguments: RunArguments) -> RunPlan:
     engines = projects.engines()
     usual = None if arguments.project is None else projects.find(arguments.project).engine
     default = _find(usual or os.environ.get(VARIABLE) or DEFAULT).name
-    # Whether a program is there is seen when it is started, and told in the same way for all.
+    # Whether a program is installed is seen when it is started, and reported in the same way for all.
     route = Router([EngineEntry.of(engine) for engine in _engines(default)], default, engines).resolve(text)
     return RunPlan(
         route.engine,
@@ -146,14 +146,12 @@ def read_resume(text: str, engine: str | None) -> ResumeToken:
 
 async def folder_of(plan: RunPlan, given: str | None) -> str:
     """Where it works: the folder that was given, seen from that of the project or of its branch, which may be made."""
-    top = "." if plan.project is None else await _project_folder(plan.project, plan.branch)
+    top = "."
+    if plan.project is not None:
+        project = Projects().find(plan.project)
+        async with await Environment.connect(None) as machine:
+            top = await Worktrees(project, machine).folder(plan.branch)
     return _checked_folder(os.path.join(top, given or ""))
-
-
-async def _project_folder(name: str, branch: str | None) -> str:
-    project = Projects().find(name)
-    async with await Environment.connect(None) as machine:
-        return await Worktrees(project, machine).folder(branch)
 
 
 def _checked_folder(path: str) -> str:
@@ -193,7 +191,7 @@ def _find(name: str) -> Engine[Any]:
 
 
 def _engines(engine: str | None) -> Iterator[Engine[Any]]:
-    """Those that a session may belong to. What cannot be loaded has none."""
+    """The engines that a session may belong to. What cannot be loaded has none."""
     for name in engine_names() if engine is None else (*engine_names(), engine):
         try:
             yield find_engine(name)

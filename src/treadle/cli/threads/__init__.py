@@ -1,4 +1,5 @@
-"""`treadle threads`: the conversations that are kept here. Listing, reading, searching, exporting, putting away.
+"""`treadle threads`: the conversations that are stored here. Listing, reading, searching, exporting, archiving.
 
-All that it knows of threads it asks of an app-server in this process; nothing here reaches into the store.
+`ThreadLibrary` asks an app-server in this process, through the SDK's client; a `Page` makes text of a thread in some
+format. Only the pictures that a model saw are read from the store: no request gives them.
 """

@@ -6,25 +6,24 @@ from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Final, Literal
 
-from treadle.cli.terminal import Colors
-from treadle.cli.threads.figures import clock, duration
-from treadle.cli.threads.item_blocks import item_blocks
-from treadle.cli.threads.page import Heading, turn_figures
-from treadle.cli.threads.page_blocks import (
+from treadle.cli.figures import duration
+from treadle.cli.terminal import Colors, printable, printable_line
+from treadle.cli.threads.page import Heading
+from treadle.cli.view_blocks import (
     Block,
-    Changed,
-    Noted,
+    ChangeBlock,
+    CommandBlock,
+    MessageBlock,
+    NoteBlock,
     Picture,
-    Proposed,
-    Ran,
-    Said,
-    Thought,
-    Used,
+    PlanBlock,
+    ThoughtBlock,
+    ToolBlock,
+    item_blocks,
     shortened,
 )
-from treadle.cli.visible import visible, visible_line
-from treadle.protocol.app.items import ThreadItem, UserMessageThreadItem
-from treadle.protocol.app.thread_notifications import TurnPlanStep
+from treadle.protocol.app.items import ThreadItem
+from treadle.protocol.app.notifications import TurnPlanStep
 from treadle.protocol.app.turns import Turn
 
 # Of an output and of a diff: the first lines and the last ones.
@@ -40,7 +39,7 @@ class TextPage:
     """`markdown` gives the lines of a message: as it is, or rendered for a terminal. With `hint` it ends with how to
     go on."""
 
-    def __init__(self, colors: Colors, markdown: Rendering = visible, *, hint: bool = False) -> None:
+    def __init__(self, colors: Colors, markdown: Rendering = printable, *, hint: bool = False) -> None:
         self._hint = hint
         self._colors = colors
         self._markdown = markdown
@@ -51,28 +50,28 @@ class TextPage:
         self._heading = heading
         rows = [*heading.rows(), *heading.sums()]
         width = max(len(name) for name, _ in rows) + 2
-        facts = [f"{self._colors.dim(name)}{' ' * (width - len(name))}{visible_line(text)}" for name, text in rows]
-        return _lines(self._colors.bold(visible_line(heading.title)), *facts)
+        facts = [f"{self._colors.dim(name)}{' ' * (width - len(name))}{printable_line(text)}" for name, text in rows]
+        return _lines(self._colors.bold(printable_line(heading.title)), *facts)
 
     def turn_begun(self, number: int, turn: Turn) -> str:
         assert self._heading is not None
-        facts = self._heading.facts.of(turn.id)
-        self._plan = facts.plan
-        told = [] if turn.started_at is None else [clock(turn.started_at, self._heading.zone)]
-        figures = " · ".join([f"turn {number}", *told, *turn_figures(turn, facts)])
+        self._plan = self._heading.facts.of(turn.id).plan
+        figures = " · ".join(filter(None, (f"turn {number}", self._heading.turn_figures(turn))))
         return _lines("", self._colors.dim(f"── {figures} ──"))
 
     def item(self, item: ThreadItem) -> str:
         assert self._heading is not None
-        pieces = [f"\n{self._block(block)}" for block in item_blocks(item, self._heading.thread.cwd)]
-        if isinstance(item, UserMessageThreadItem):
-            pieces.append(self._take_plan())
+        pieces: list[str] = []
+        for block in item_blocks(item, self._heading.thread.cwd):
+            pieces.append(f"\n{self._block(block)}")
+            if isinstance(block, MessageBlock) and block.by == "user":
+                pieces.append(self._take_plan())
         return "".join(pieces)
 
     def turn_ended(self, turn: Turn) -> str:
         end = ""
         if turn.status == "failed":
-            why = "it failed" if turn.error is None else visible(turn.error.message)
+            why = "it failed" if turn.error is None else printable(turn.error.message)
             end = _lines("", self._colors.red(f"failed: {why}"))
         elif turn.status in ("interrupted", "inProgress"):
             end = _lines("", self._colors.red("interrupted" if turn.status == "interrupted" else "still running"))
@@ -85,75 +84,60 @@ class TextPage:
 
     def _take_plan(self) -> str:
         plan, self._plan = self._plan, ()
-        steps = [f"  {_MARKS.get(str(step.status), '[ ]')} {visible_line(step.step)}" for step in plan]
+        steps = [f"  {_MARKS.get(str(step.status), '[ ]')} {printable_line(step.step)}" for step in plan]
         return _lines("", self._colors.cyan("plan"), *steps) if steps else ""
-
-    # --- blocks ---
 
     def _block(self, block: Block) -> str:
         colors = self._colors
         match block:
-            case Said(by="user"):
-                return self._user(block)
-            case Said():
+            case MessageBlock(by="user"):
+                text = printable(block.text).strip("\n").splitlines()
+                lines = [colors.cyan(f"{'  ' if number else '› '}{line}") for number, line in enumerate(text)]
+                return _lines(*lines, *self._pictures(block.pictures))
+            case MessageBlock():
                 return self._message(block.text)
-            case Thought():
-                return _lines(*(colors.dim(line) for line in visible(block.text).splitlines()))
-            case Ran():
-                return self._ran(block)
-            case Changed():
-                return self._changed(block)
-            case Used():
-                return self._used(block)
-            case Proposed():
+            case ThoughtBlock():
+                return _lines(*(colors.dim(line) for line in printable(block.text).splitlines()))
+            case PlanBlock():
                 return _lines(colors.cyan("proposed plan")) + self._message(block.text)
-            case Noted():
-                title = _lines(colors.dim(f"· {visible_line(block.title)}"))
+            case NoteBlock():
+                title = _lines(colors.dim(f"· {printable_line(block.title)}"))
                 return title + (self._message(block.text) if block.text.strip() else "")
-
-    def _user(self, block: Said) -> str:
-        said = visible(block.text).strip("\n").splitlines()
-        lines = [self._colors.cyan(f"{'›' if number == 0 else ' '} {line}") for number, line in enumerate(said)]
-        return _lines(*lines, *self._pictures(block.pictures))
+            case CommandBlock():
+                first, *rest = printable(block.command).splitlines() or [""]
+                command = [colors.bold(f"$ {first}"), *(colors.bold(f"  {line}") for line in rest)]
+                return _lines(*command, *self._output(block.output), *self._end(block))
+            case ToolBlock():
+                result = self._output(block.result) if block.result.strip() else []
+                title = f"* {printable_line(block.title)}"
+                return _lines(title, *result, *self._pictures(block.pictures), *self._end(block))
+            case ChangeBlock():
+                outcome = "" if block.made else f" ({block.status})"
+                title = f"{block.verb} {printable_line(block.path)}{outcome}  +{block.added} −{block.removed}"
+                paints = {"+": colors.green, "-": colors.red, "@": colors.cyan}
+                lines = [f"  {paints.get(line[:1], str)(line)}" for line in _short(list(block.lines))]
+                return _lines((colors.bold if block.made else colors.red)(title), *lines)
 
     def _message(self, text: str) -> str:
         return self._markdown(text).rstrip("\n") + "\n"
 
-    def _ran(self, block: Ran) -> str:
-        first, *rest = visible(block.command).splitlines() or [""]
-        command = [self._colors.bold(f"$ {first}"), *(self._colors.bold(f"  {line}") for line in rest)]
-        return _lines(*command, *self._output(block.output), self._end(block.outcome, block.duration_ms, block.failed))
-
-    def _used(self, block: Used) -> str:
-        told = self._end(block.outcome, block.duration_ms, block.failed)
-        got = self._output(block.got) if block.got.strip() else []
-        return _lines(
-            f"* {visible_line(block.title)}", *got, *self._pictures(block.pictures), *([told] if told else [])
-        )
-
-    def _changed(self, block: Changed) -> str:
-        outcome = "" if block.outcome is None else f" ({block.outcome})"
-        title = f"{block.verb} {visible_line(block.path)}{outcome}  +{block.added} −{block.removed}"
-        paints = {"+": self._colors.green, "-": self._colors.red, "@": self._colors.cyan}
-        lines = [f"  {paints.get(line[:1], str)(line)}" for line in _short("\n".join(block.lines))]
-        return _lines(self._colors.bold(title) if block.outcome is None else self._colors.red(title), *lines)
-
     def _output(self, text: str) -> list[str]:
-        return [f"{self._colors.dim('  | ')}{line}" for line in _short(text)]
+        return [f"{self._colors.dim('  | ')}{line}" for line in _short(text.rstrip("\n").splitlines())]
 
-    def _end(self, outcome: str, duration_ms: int | None, failed: bool) -> str:
-        told = " · ".join(filter(None, (outcome, "" if duration_ms is None else duration(duration_ms))))
-        return (self._colors.red if failed else self._colors.dim)(f"  {visible_line(told)}") if told else ""
+    def _end(self, block: CommandBlock | ToolBlock) -> list[str]:
+        took = "" if block.duration_ms is None else duration(block.duration_ms)
+        end = " · ".join(filter(None, (block.outcome, took)))
+        return [(self._colors.red if block.failed else self._colors.dim)(f"  {printable_line(end)}")] if end else []
 
     def _pictures(self, pictures: Sequence[Picture]) -> list[str]:
-        return [self._colors.dim(f"  picture: {visible_line(picture.name[:200])}") for picture in pictures]
+        return [self._colors.dim(f"  picture: {printable_line(picture.name[:200])}") for picture in pictures]
 
 
 def markdown_for(width: int, *, colors: bool) -> Rendering:
     """Messages as `treadle exec` shows them on a terminal of this width."""
     from rich.console import Console  # rich takes 60 ms
 
-    from treadle.cli.turn.turn_blocks import markdown
+    from treadle.cli.turn.rich_blocks import markdown
 
     def rendered(text: str) -> str:
         out = StringIO()
@@ -165,14 +149,14 @@ def markdown_for(width: int, *, colors: bool) -> Rendering:
     return rendered
 
 
-def _short(text: str) -> list[str]:
-    lines = [visible(_cut(line)) for line in text.rstrip("\n").splitlines()]
+def _short(lines: list[str]) -> list[str]:
     head, hidden, tail = shortened(lines, HEAD_LINES, TAIL_LINES)
-    return [*head, f"… {hidden} lines left out …", *tail] if hidden else head
+    gap = [f"… {hidden} lines left out …"] if hidden else []
+    return [*map(_cut, head), *gap, *map(_cut, tail)]
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} … {len(line) - _MAX_LINE} more"
+    return printable(line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]} … {len(line) - _MAX_LINE} more")
 
 
 def _lines(*lines: str) -> str:

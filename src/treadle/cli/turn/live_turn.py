@@ -1,25 +1,39 @@
-"""`LiveTurn`: a turn drawn on a terminal. A `TurnStory` says what is to be seen; this one has the clock and the screen.
+"""`LiveTurn`: a turn drawn on a terminal, and `TerminalApprover`, which asks the person there.
 
-While somebody is asked, nothing is drawn; what happens meanwhile is shown afterwards.
+A `TurnRenderer` decides what is to be seen; `LiveTurn` has the clock and the screen, `Keyboard` what is typed. While
+somebody is asked, nothing is drawn; what happens meanwhile is shown afterwards. Whatever is not a clear yes is a no.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import termios
 import time
+import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
+import msgspec
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from treadle.cli.live_area import LiveArea
 from treadle.cli.streams import OutputFailed
-from treadle.cli.turn.frame import Frame, confinement
-from treadle.cli.turn.story import TurnStory
-from treadle.cli.turn.turn_blocks import Hanging
-from treadle.cli.visible import visible, visible_line
+from treadle.cli.terminal import LiveArea, printable, printable_line
+from treadle.cli.turn.approval_question import ApprovalChoice, Question, approval_question, no_answer
+from treadle.cli.turn.rich_blocks import Hanging, note
+from treadle.cli.turn.turn_header import TurnHeader, confinement
+from treadle.cli.turn.turn_renderer import TurnRenderer
+from treadle.protocol.app.base import convert
+from treadle.protocol.app.methods import SERVER_REQUESTS
 from treadle.protocol.app.turns import Turn
+
+# The end of input, as a line has it and as a key.
+_END_OF_INPUT: Final = ("", "\x04")
+# A line that is longer is cut by the terminal itself.
+_LONGEST_LINE: Final = 4096
+_NOT_NEEDED: Final = "no answer is needed any more"
 
 
 class LiveTurn:
@@ -27,36 +41,50 @@ class LiveTurn:
 
     Args:
         stream: The terminal.
-        frame: What is said before and after.
+        header: The facts before and after the turn.
         color: `auto`, `always` or `never`.
         holds_answer: Whether the last message is left to the caller.
         on_lost: Called when the terminal has gone away.
     """
 
     def __init__(
-        self, stream: TextIO, frame: Frame, *, color: str, holds_answer: bool, on_lost: Callable[[], None]
+        self, stream: TextIO, header: TurnHeader, *, color: str, holds_answer: bool, on_lost: Callable[[], None]
     ) -> None:
-        self._frame = frame
+        self._header = header
         self._holds_answer = holds_answer
         self._began = time.monotonic()
-        self.story: TurnStory = TurnStory(self._began)
-        self._kept: list[RenderableType] | None = None  # what happens while somebody is asked
-        self._area = LiveArea(stream, self._lines, color=color, on_lost=on_lost)
+        self.renderer: TurnRenderer = TurnRenderer(self._began)
+        self._waiting: list[RenderableType] | None = None  # what happens while somebody is asked
+        self._area = LiveArea(
+            stream,
+            lambda width, height: self.renderer.live(time.monotonic(), width, height),
+            color=color,
+            on_lost=on_lost,
+        )
 
     def started(self, started: Any) -> None:
         confined, network = confinement(started)
-        self.story = TurnStory(self._began, confinement=confined, network=network, holds_answer=self._holds_answer)
-        self._print([*_table(self._frame.facts(started)), ""])
+        self.renderer = TurnRenderer(
+            self._began, confinement=confined, network=network, holds_answer=self._holds_answer
+        )
+        facts = self._header.facts(started)
+        table = [Hanging(Text(f"{name:9}", "dim"), Text(printable_line(fact))) for name, fact in facts.items()]
+        self._print([*table, ""])
 
     def show(self, method: str, params: Any) -> None:
-        self._print(self.story.show(method, params, time.monotonic()))
+        self._print(self.renderer.show(method, params, time.monotonic()))
 
     def note(self, text: str) -> None:
-        self.story.note = visible(text)
+        self.renderer.note = printable(text)
 
     def ended(self, turn: Turn) -> None:
-        used = Hanging(Text(), Text(self.story.used(turn.duration_ms), "dim"))
-        self._area.close(used, *(_copied(*step) for step in self._frame.next_steps(turn.error).items()))
+        used = Hanging(Text(), Text(self.renderer.used(turn.duration_ms), "dim"))
+        # Broken by the terminal alone: what is copied from there has no line ends in it.
+        steps = [
+            Text.assemble((f"{name:9}", "dim"), printable_line(fact), no_wrap=True, overflow="ignore")
+            for name, fact in self._header.next_steps(turn.error).items()
+        ]
+        self._area.close(used, *steps)
 
     def close(self) -> None:
         self._area.close()
@@ -64,31 +92,145 @@ class LiveTurn:
     @contextmanager
     def aside(self) -> Iterator[Console]:
         """The screen for a question. Raises `OutputFailed` if it is gone."""
-        self._kept = []
+        self._waiting = []
         self._area.pause()
         try:
             yield self._area.console
         except OSError as error:
             raise OutputFailed(f"the terminal is gone: {error.strerror}") from None
         finally:
-            kept, self._kept = self._kept, None
+            waiting, self._waiting = self._waiting, None
             self._area.go_on()
-            self._print(kept)
-
-    def _lines(self, width: int, height: int) -> list[Text]:
-        return self.story.live(time.monotonic(), width, height)
+            self._print(waiting)
 
     def _print(self, blocks: list[RenderableType]) -> None:
-        if self._kept is not None:
-            self._kept += blocks
+        if self._waiting is not None:
+            self._waiting += blocks
         else:
             self._area.print(*blocks)
 
 
-def _table(facts: dict[str, str]) -> list[RenderableType]:
-    return [Hanging(Text(f"{name:9}", "dim"), Text(visible_line(fact))) for name, fact in facts.items()]
+class Keyboard:
+    """Keys and lines that a person types at the terminal while a question is open.
+
+    It owns the mode of the terminal, and puts it back. It reads nothing between questions: what was typed before a
+    question was asked is no answer to it, and is thrown away.
+    """
+
+    def __init__(self, descriptor: int = 0) -> None:
+        self._descriptor = descriptor
+        self._before: list[Any] | None = None  # the mode to put back
+
+    def is_ours(self) -> bool:
+        """Whether the person who types talks to us: a program in the background may not read, and would be stopped."""
+        try:
+            return os.tcgetpgrp(self._descriptor) == os.getpgrp()
+        except OSError:
+            return False
+
+    @contextmanager
+    def keys(self) -> Iterator[None]:
+        """What is typed comes key by key, and is not shown. Raises `OutputFailed` if the terminal is gone."""
+        try:
+            self._before = termios.tcgetattr(self._descriptor)
+            tty.setcbreak(self._descriptor, termios.TCSAFLUSH)
+        except termios.error as error:
+            raise OutputFailed(f"the terminal is gone: {error.args[-1]}") from None
+        try:
+            yield
+        finally:
+            self.restore()
+
+    async def read(self) -> str:
+        """What is typed next: a key, or else a line. Empty at the end of input."""
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_reader(self._descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(self._descriptor)
+        try:
+            return os.read(self._descriptor, _LONGEST_LINE).decode("utf-8", "replace")
+        except OSError:  # the terminal is gone
+            return ""
+
+    def restore(self) -> None:
+        """The terminal as it was. May be called again, and by a handler of signals."""
+        before, self._before = self._before, None
+        if before is not None:
+            try:
+                termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
+            except termios.error:  # the terminal is gone
+                return
 
 
-def _copied(name: str, fact: str) -> Text:
-    """Broken by the terminal alone: what is copied from there has no line ends in it."""
-    return Text.assemble((f"{name:9}", "dim"), visible_line(fact), no_wrap=True, overflow="ignore")
+class TerminalApprover:
+    """Puts the server's questions to the person at the terminal, one after the other.
+
+    The first answer counts, whoever gives it: a question that was answered elsewhere, or needs no answer any more, is
+    withdrawn by cancelling `ask`.
+
+    Args:
+        turn: Where the questions are shown.
+        keyboard: Where they are answered.
+    """
+
+    def __init__(self, turn: LiveTurn, keyboard: Keyboard) -> None:
+        self._turn = turn
+        self._keyboard = keyboard
+        self._one_at_a_time = asyncio.Lock()
+
+    def close(self) -> None:
+        """The keyboard as it was. May be called again, and by a handler of signals."""
+        self._keyboard.restore()
+
+    async def ask(self, method: str, params: dict[str, Any]) -> tuple[Any, str]:
+        """The answer for the server, and what the person wants the agent to do instead. Raises `RpcError` for what
+        cannot be asked here, and `OutputFailed` if the terminal is gone."""
+        record = SERVER_REQUESTS.get(method)
+        if record is None:
+            raise no_answer(method)
+        try:
+            given = convert(params, record.params)
+        except msgspec.ValidationError:
+            raise no_answer(method) from None
+        async with self._one_at_a_time:
+            renderer = self._turn.renderer
+            question = approval_question(method, given, renderer.changes(getattr(given, "item_id", "")))
+            if question is None:
+                raise no_answer(method)
+            with self._turn.aside() as console:
+                try:
+                    choice, instead = await self._choose(question, console)
+                except asyncio.CancelledError:
+                    console.print()
+                    console.print(note(_NOT_NEEDED, "yellow"))
+                    raise
+                finally:
+                    console.print()
+            if choice is None or not choice.allows:
+                renderer.decided(question.item_id, "you said no" if choice is not None else "nobody answered")
+            return (question.no, "") if choice is None else (choice.answer, instead)
+
+    async def _choose(self, question: Question, console: Console) -> tuple[ApprovalChoice | None, str]:
+        """The choice, and what to do instead; None if there is no answer."""
+        for block in (*self._turn.renderer.said(question.item_id), *question.blocks()):
+            console.print(block)
+        if not self._keyboard.is_ours():
+            console.print(note("declined: the program runs in the background, where nobody can be asked", "yellow"))
+            return None, ""
+        choice = None
+        with self._keyboard.keys():
+            console.print(Text("  > ", "bold cyan"), end="")
+            while choice is None and (typed := await self._keyboard.read()) not in _END_OF_INPUT:
+                choice = question.choose(typed)
+        if choice is None:
+            console.print()
+            console.print(note("no answer: that is a no", "yellow"))
+            return None, ""
+        console.print(Text(choice.short_label))
+        if not choice.tells:
+            return choice, ""
+        console.print(Text("  what instead? (Enter: nothing) ", "bold cyan"), end="")
+        return choice, (await self._keyboard.read()).strip()

@@ -1,5 +1,3 @@
 """`AsyncAppServerClient`, where `codex_app_server` had it."""
 
-from treadle.compat.clients import AsyncAppServerClient
-
-__all__ = ["AsyncAppServerClient"]
+from treadle.compat.clients import AsyncAppServerClient as AsyncAppServerClient

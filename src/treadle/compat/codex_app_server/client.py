@@ -1,7 +1,4 @@
 """`AppServerClient` and `AppServerConfig`, where `codex_app_server` had them."""
 
-from treadle.compat.clients import AppServerClient
-from treadle.compat.older import AppServerConfig
-from treadle.compat.older import params_dict as _params_dict
-
-__all__ = ["AppServerClient", "AppServerConfig", "_params_dict"]
+from treadle.compat.clients import AppServerClient as AppServerClient
+from treadle.compat.clients import AppServerConfig as AppServerConfig

@@ -1,7 +1,3 @@
-"""What a server tells, where `codex_app_server` had it."""
+"""What a server sends, where `codex_app_server` had it."""
 
-from treadle.client.metadata import InitializeResponse, ServerInfo
-from treadle.client.notification import Notification, UnknownNotification
-from treadle.protocol.app.base import JsonObject
-
-__all__ = ["InitializeResponse", "JsonObject", "Notification", "ServerInfo", "UnknownNotification"]
+from treadle.types import *  # noqa: F403

@@ -1,5 +1,5 @@
 """What a server must say of itself, where later builds of `openai_codex` 0.131 had it."""
 
-from treadle.client.metadata import check_metadata as validate_initialize_metadata
+from treadle.client import lifecycle as metadata
 
-__all__ = ["validate_initialize_metadata"]
+validate_initialize_metadata = metadata.check_metadata

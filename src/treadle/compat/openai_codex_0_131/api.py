@@ -1,340 +1,189 @@
-"""`Codex`, `Thread`, `TurnHandle` with the parameters of `openai_codex_0_131`, and the same for asyncio.
-
-Made from codex_app_server/async_api.py by scripts/make_compat.py.
+"""`Codex`, `Thread`, `TurnHandle` of `openai_codex_0_131`, and their twins for asyncio: those of `treadle.client`, with
+the keywords and results of that release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import sys
+from collections import deque
+from dataclasses import dataclass
+from inspect import Parameter, Signature, signature
+from types import FunctionType
+from typing import Any, ClassVar
 
-from treadle.client.lifecycle import Lifecycle
-from treadle.client.metadata import check_metadata
-from treadle.client.modes import ApprovalMode, approval_settings
-from treadle.client.params import list_params
-from treadle.client.request_values import without_none
-from treadle.client.turn_input import Input, RunInput, wire_input
-from treadle.compat.older import RunCollector, RunResult, completed_turn
-from treadle.compat.older import approval_mode_settings as _approval_mode_settings  # noqa: F401 - also from here
-from treadle.compat.openai_codex_0_131.async_api import AsyncCodex as AsyncCodex
-from treadle.compat.openai_codex_0_131.async_api import AsyncThread as AsyncThread
-from treadle.compat.openai_codex_0_131.async_api import AsyncTurnHandle as AsyncTurnHandle
-from treadle.compat.openai_codex_0_131.client import AppServerClient
+from msgspec.structs import asdict, replace
+
+from treadle.client import api, async_api
+from treadle.client.codex_config import CodexConfig
+from treadle.client.lifecycle import check_metadata
+from treadle.client.params import ApprovalMode, approval_settings
+from treadle.client.requests import without_none
+from treadle.client.turn_values import RunInput, wire_input
+from treadle.compat.openai_codex_0_131.async_client import AsyncAppServerClient as AsyncAppServerClient
+from treadle.compat.openai_codex_0_131.client import AppServerClient as AppServerClient
+from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
-from treadle.protocol.app.turns import TurnStartParams
-
-if TYPE_CHECKING:
-    from treadle.client.codex_config import CodexConfig
-    from treadle.client.notification import Notification
-    from treadle.protocol.app.base import JsonObject
-    from treadle.protocol.app.models import ModelListResponse
-    from treadle.protocol.app.settings import (
-        Personality,
-        ReasoningEffort,
-        ReasoningSummary,
-        SandboxMode,
-        SandboxPolicy,
-    )
-    from treadle.protocol.app.thread_methods import (
-        SortDirection,
-        ThreadArchiveResponse,
-        ThreadCompactStartResponse,
-        ThreadListResponse,
-        ThreadReadResponse,
-        ThreadSetNameResponse,
-        ThreadSortKey,
-        ThreadSourceKind,
-        ThreadStartSource,
-    )
-    from treadle.protocol.app.threads import ThreadSource
-    from treadle.protocol.app.turns import Turn, TurnInterruptResponse, TurnSteerResponse
+from treadle.protocol.app.threads import ThreadTokenUsage
+from treadle.protocol.app.turns import Turn, TurnStartParams
 
 
-class Codex(Lifecycle):
-    """A connection to a server: threads are started, found and listed here."""
+@dataclass(slots=True)
+class RunResult:
+    """What `Thread.run` gives: the answer, or None when there is none, what the agent did and said, and the tokens."""
 
-    _client: AppServerClient
+    final_response: str | None
+    items: list[ThreadItem]
+    usage: ThreadTokenUsage | None
+
+
+class Usage(ThreadTokenUsage, frozen=True, kw_only=True, eq=False):
+    """`ThreadTokenUsage` that is dumped with the members of its time: programs compare what they get, or store it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ThreadTokenUsage) and asdict(self) == asdict(other)
+
+    def __hash__(self) -> int:
+        return hash(ThreadTokenUsage(**asdict(self)))
+
+    def model_dump(self, *, by_alias: bool = False, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
+        dumped = super().model_dump(by_alias=by_alias, mode=mode, exclude_none=exclude_none)
+        for count in (dumped["last"], dumped["total"]):
+            count.pop("cacheWriteInputTokens" if by_alias else "cache_write_input_tokens")
+        return dumped
+
+
+def run_result(whole: Any) -> RunResult:
+    used = None if whole.usage is None else Usage(**asdict(whole.usage))
+    return RunResult(whole.final_response, whole.items, used)
+
+
+def _approval_mode_settings(mode: ApprovalMode) -> tuple[Any, Any]:
+    """The policy and the reviewer that a mode stands for."""
+    settings = approval_settings(mode)
+    return settings.get("approval_policy"), settings.get("approvals_reviewer")
+
+
+def params_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Members of protocol params, from the keywords of a call."""
+    mode = options.pop("approval_mode", None)
+    return {**approval_settings(mode), **without_none(**options)}
+
+
+_THREAD = "APPROVALS base_instructions config cwd developer_instructions model model_provider sandbox service_tier"
+_TURN = "APPROVALS cwd effort model output_schema personality sandbox_policy service_tier summary"
+_KEYWORDS = {
+    "thread_start": f"{_THREAD} ephemeral personality service_name session_start_source thread_source",
+    "thread_list": "archived cursor cwd limit model_providers search_term sort_direction sort_key source_kinds "
+    "use_state_db_only",
+    "thread_resume": f"{_THREAD} personality",
+    "thread_fork": f"{_THREAD} ephemeral thread_source",
+    "turn": _TURN,
+    "run": _TURN,
+}
+
+
+class Older:
+    """A class whose calls take `**options`. `inspect` and `help` are shown which ones the release had."""
+
+    _release: ClassVar[Any]  # the module in which tests replace clients
+    _usual: ClassVar[dict[str, Any]]  # what a new thread is started with
+
+    def __init_subclass__(cls, approvals: str = "") -> None:
+        if not approvals:
+            return  # a user's own class
+        cls._release = sys.modules[cls.__module__]
+        cls._usual = {"approval_mode": ApprovalMode.auto_review} if approvals == "approval_mode" else {}
+        for name in _KEYWORDS.keys() & set(dir(cls)):
+            call, usual = getattr(cls, name), cls._usual if name == "thread_start" else {}
+            ids = [one for one in signature(call).parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+            words = sorted(_KEYWORDS[name].replace("APPROVALS", approvals).split())
+            options = [Parameter(word, Parameter.KEYWORD_ONLY, default=usual.get(word)) for word in words]
+            # A function of its own: the other release has the same one with other keywords.
+            copy: Any = FunctionType(call.__code__, call.__globals__, name, call.__defaults__, call.__closure__)
+            copy.__kwdefaults__, copy.__signature__ = call.__kwdefaults__, Signature([*ids, *options])
+            setattr(cls, name, copy)
+
+
+class OlderCodex(Older):
+    """What `Codex` and `AsyncCodex` have in common. A call gives what `_opened` gives: a thread, or its awaitable."""
+
     _validate_initialize = staticmethod(check_metadata)
 
-    def __init__(self, config: CodexConfig | None = None) -> None:
-        self._client = AppServerClient(config=config)
+    def __init__(self: Any, config: CodexConfig | None = None) -> None:
+        self._client = getattr(self._release, self._client_name)(config=config)
         self._open(None, None)
 
-    def thread_start(
-        self,
-        *,
-        approval_mode: ApprovalMode = ApprovalMode.auto_review,
-        base_instructions: str | None = None,
-        config: JsonObject | None = None,
-        cwd: str | None = None,
-        developer_instructions: str | None = None,
-        ephemeral: bool | None = None,
-        model: str | None = None,
-        model_provider: str | None = None,
-        personality: Personality | None = None,
-        sandbox: SandboxMode | None = None,
-        service_name: str | None = None,
-        service_tier: str | None = None,
-        session_start_source: ThreadStartSource | None = None,
-        thread_source: ThreadSource | None = None,
-    ) -> Thread:
-        """A new thread."""
-        params = ThreadStartParams(
-            **approval_settings(approval_mode),
-            **without_none(
-                base_instructions=base_instructions,
-                config=config,
-                cwd=cwd,
-                developer_instructions=developer_instructions,
-                ephemeral=ephemeral,
-                model=model,
-                model_provider=model_provider,
-                personality=personality,
-                sandbox=sandbox,
-                service_name=service_name,
-                service_tier=service_tier,
-                session_start_source=session_start_source,
-                thread_source=thread_source,
-            ),
-        )
-        started = self._client.thread_start(params)
-        return Thread(self._client, started.thread.id)
+    def thread_start(self: Any, **options: Any) -> Any:
+        return self._opened("thread_start", ThreadStartParams(**params_of({**self._usual, **options})))
 
-    def thread_list(
-        self,
-        *,
-        archived: bool | None = None,
-        cursor: str | None = None,
-        cwd: str | list[str] | None = None,
-        limit: int | None = None,
-        model_providers: list[str] | None = None,
-        search_term: str | None = None,
-        sort_direction: SortDirection | None = None,
-        sort_key: ThreadSortKey | None = None,
-        source_kinds: list[ThreadSourceKind] | None = None,
-        use_state_db_only: bool | None = None,
-    ) -> ThreadListResponse:
-        """Stored threads."""
-        params = list_params(
-            archived=archived,
-            cursor=cursor,
-            cwd=cwd,
-            limit=limit,
-            model_providers=model_providers,
-            search_term=search_term,
-            sort_direction=sort_direction,
-            sort_key=sort_key,
-            source_kinds=source_kinds,
-            use_state_db_only=use_state_db_only,
-        )
-        return self._client.thread_list(params)
+    def thread_resume(self: Any, thread_id: str, **options: Any) -> Any:
+        return self._opened("thread_resume", thread_id, ThreadResumeParams(thread_id=thread_id, **params_of(options)))
 
-    def thread_resume(
-        self,
-        thread_id: str,
-        *,
-        approval_mode: ApprovalMode | None = None,
-        base_instructions: str | None = None,
-        config: JsonObject | None = None,
-        cwd: str | None = None,
-        developer_instructions: str | None = None,
-        model: str | None = None,
-        model_provider: str | None = None,
-        personality: Personality | None = None,
-        sandbox: SandboxMode | None = None,
-        service_tier: str | None = None,
-    ) -> Thread:
-        """A stored thread, to go on with."""
-        params = ThreadResumeParams(
-            thread_id=thread_id,
-            **approval_settings(approval_mode),
-            **without_none(
-                base_instructions=base_instructions,
-                config=config,
-                cwd=cwd,
-                developer_instructions=developer_instructions,
-                model=model,
-                model_provider=model_provider,
-                personality=personality,
-                sandbox=sandbox,
-                service_tier=service_tier,
-            ),
-        )
-        resumed = self._client.thread_resume(thread_id, params)
-        return Thread(self._client, resumed.thread.id)
-
-    def thread_fork(
-        self,
-        thread_id: str,
-        *,
-        approval_mode: ApprovalMode | None = None,
-        base_instructions: str | None = None,
-        config: JsonObject | None = None,
-        cwd: str | None = None,
-        developer_instructions: str | None = None,
-        ephemeral: bool | None = None,
-        model: str | None = None,
-        model_provider: str | None = None,
-        sandbox: SandboxMode | None = None,
-        service_tier: str | None = None,
-        thread_source: ThreadSource | None = None,
-    ) -> Thread:
-        """A new thread with the history of another."""
-        params = ThreadForkParams(
-            thread_id=thread_id,
-            **approval_settings(approval_mode),
-            **without_none(
-                base_instructions=base_instructions,
-                config=config,
-                cwd=cwd,
-                developer_instructions=developer_instructions,
-                ephemeral=ephemeral,
-                model=model,
-                model_provider=model_provider,
-                sandbox=sandbox,
-                service_tier=service_tier,
-                thread_source=thread_source,
-            ),
-        )
-        forked = self._client.thread_fork(thread_id, params)
-        return Thread(self._client, forked.thread.id)
-
-    def thread_archive(self, thread_id: str) -> ThreadArchiveResponse:
-        """Put a thread away."""
-        return self._client.thread_archive(thread_id)
-
-    def thread_unarchive(self, thread_id: str) -> Thread:
-        """Take a thread out of the archive."""
-        unarchived = self._client.thread_unarchive(thread_id)
-        return Thread(self._client, unarchived.thread.id)
-
-    def models(self, *, include_hidden: bool = False) -> ModelListResponse:
-        """The models to choose from."""
-        return self._client.model_list(include_hidden=include_hidden)
+    def thread_fork(self: Any, thread_id: str, **options: Any) -> Any:
+        return self._opened("thread_fork", thread_id, ThreadForkParams(thread_id=thread_id, **params_of(options)))
 
 
-@dataclass(slots=True)
-class Thread:
+class Codex(OlderCodex, api.Codex, approvals="approval_mode"):
+    """A connection to a server: threads are started, found and listed here."""
+
+    _client_name = "AppServerClient"
+
+    def _opened(self, call: str, *arguments: Any) -> Thread:
+        return self._thread(getattr(self._client, call)(*arguments).thread.id)
+
+    def _thread(self, thread_id: str, *_: object) -> Thread:
+        return self._release.Thread(self._client, thread_id)  # type: ignore[no-any-return]
+
+
+class AsyncCodex(OlderCodex, async_api.AsyncCodex, approvals="approval_mode"):
+    """The same for asyncio."""
+
+    _client_name = "AsyncAppServerClient"
+
+    async def _opened(self, call: str, *arguments: Any) -> AsyncThread:
+        await self._ensure_initialized()
+        return self._thread((await getattr(self._client, call)(*arguments)).thread.id)
+
+    def _thread(self, thread_id: str, *_: object) -> AsyncThread:
+        return self._release.AsyncThread(self, thread_id)  # type: ignore[no-any-return]
+
+
+class Thread(Older, api.Thread, approvals="approval_mode"):
     """A conversation with the agent."""
 
-    _client: AppServerClient = field(repr=False)
-    id: str
+    def run(self, input: RunInput, **options: Any) -> RunResult:  # type: ignore[override]
+        return run_result(api.TurnHandle.run(self.turn(input, **options)))
 
-    def run(
-        self,
-        input: RunInput,
-        *,
-        approval_mode: ApprovalMode | None = None,
-        cwd: str | None = None,
-        effort: ReasoningEffort | None = None,
-        model: str | None = None,
-        output_schema: JsonObject | None = None,
-        personality: Personality | None = None,
-        sandbox_policy: SandboxPolicy | None = None,
-        service_tier: str | None = None,
-        summary: ReasoningSummary | None = None,
-    ) -> RunResult:
-        """Run a turn to its end. Raises `RuntimeError` when it fails."""
-        turn = self.turn(
-            input,
-            approval_mode=approval_mode,
-            cwd=cwd,
-            effort=effort,
-            model=model,
-            output_schema=output_schema,
-            personality=personality,
-            sandbox_policy=sandbox_policy,
-            service_tier=service_tier,
-            summary=summary,
-        )
-        collector = RunCollector(turn.id)
-        with closing(turn.stream()) as events:
-            for event in events:
-                collector.add(event)
-        return collector.run_result()
-
-    def turn(
-        self,
-        input: RunInput,
-        *,
-        approval_mode: ApprovalMode | None = None,
-        cwd: str | None = None,
-        effort: ReasoningEffort | None = None,
-        model: str | None = None,
-        output_schema: JsonObject | None = None,
-        personality: Personality | None = None,
-        sandbox_policy: SandboxPolicy | None = None,
-        service_tier: str | None = None,
-        summary: ReasoningSummary | None = None,
-    ) -> TurnHandle:
-        """Start a turn."""
-        items = wire_input(input)
-        params = TurnStartParams(
-            thread_id=self.id,
-            input=(),
-            **approval_settings(approval_mode),
-            **without_none(
-                cwd=cwd,
-                effort=effort,
-                model=model,
-                output_schema=output_schema,
-                personality=personality,
-                sandbox_policy=sandbox_policy,
-                service_tier=service_tier,
-                summary=summary,
-            ),
-        )
-        started = self._client.turn_start(self.id, items, params=params)
+    def turn(self, input: RunInput, **options: Any) -> TurnHandle:  # type: ignore[override]
+        params = TurnStartParams(thread_id=self.id, input=(), **params_of(options))
+        started = self._client.turn_start(self.id, wire_input(input), params=params)
         return TurnHandle(self._client, self.id, started.turn.id)
 
-    def read(self, *, include_turns: bool = False) -> ThreadReadResponse:
-        """The thread as it is stored."""
-        return self._client.thread_read(self.id, include_turns=include_turns)
 
-    def set_name(self, name: str) -> ThreadSetNameResponse:
-        """Name the thread."""
-        return self._client.thread_set_name(self.id, name)
+class AsyncThread(Older, async_api.AsyncThread, approvals="approval_mode"):
+    """The same for asyncio."""
 
-    def compact(self) -> ThreadCompactStartResponse:
-        """Begin to summarise the history."""
-        return self._client.thread_compact(self.id)
+    async def run(self, input: RunInput, **options: Any) -> RunResult:  # type: ignore[override]
+        return run_result(await async_api.AsyncTurnHandle.run(await self.turn(input, **options)))
+
+    async def turn(self, input: RunInput, **options: Any) -> AsyncTurnHandle:  # type: ignore[override]
+        params = TurnStartParams(thread_id=self.id, input=(), **params_of(options))
+        await self._codex._ensure_initialized()
+        started = await self._codex._client.turn_start(self.id, wire_input(input), params=params)
+        return AsyncTurnHandle(self._codex, self.id, started.turn.id)
 
 
-@dataclass(slots=True)
-class TurnHandle:
-    """A turn that was started: read it once, with `stream` or `run`; steer it; interrupt it."""
+class TurnHandle(api.TurnHandle[None]):
+    """A turn that was started. Its `run` gives it as servers sent it then: without items, and also if it failed."""
 
-    _client: AppServerClient = field(repr=False)
-    thread_id: str
-    id: str
+    def run(self) -> Turn:  # type: ignore[override]
+        last: Any = deque(self.stream(), 1)[0].payload
+        return replace(last.turn, items=[])  # type: ignore[no-any-return]
 
-    def steer(self, input: Input | str) -> TurnSteerResponse:
-        """Add input to the turn while it runs."""
-        return self._client.turn_steer(self.thread_id, self.id, wire_input(input))
 
-    def interrupt(self) -> TurnInterruptResponse:
-        """End the turn."""
-        return self._client.turn_interrupt(self.thread_id, self.id)
+class AsyncTurnHandle(async_api.AsyncTurnHandle[None]):
+    """The same for asyncio."""
 
-    def stream(self) -> Generator[Notification, None, None]:
-        """The notifications of this turn, from its beginning to `turn/completed`."""
-        client = self._client
-        client.register_turn_notifications(self.id)
-        try:
-            while True:
-                event = client.next_turn_notification(self.id)
-                yield event
-                if event.method == "turn/completed":
-                    return
-        finally:
-            client.unregister_turn_notifications(self.id)
-
-    def run(self) -> Turn:
-        """Read the turn to its end and give it as the server told of it: without its items, and also when it failed."""
-        last: Notification | None = None
-        with closing(self.stream()) as events:
-            for event in events:
-                last = event
-        return completed_turn(last, self.id)
+    async def run(self) -> Turn:  # type: ignore[override]
+        last: Any = [event async for event in self.stream()][-1].payload
+        return replace(last.turn, items=[])  # type: ignore[no-any-return]

@@ -1,5 +1,7 @@
 """`AsyncAppServerClient`, where `openai_codex_0_131` had it."""
 
-from treadle.compat.clients import AsyncAppServerClient
+from treadle.compat import clients
 
-__all__ = ["AsyncAppServerClient"]
+
+class AsyncAppServerClient(clients.OneId, clients.AsyncAppServerClient):
+    """The client for asyncio."""

@@ -1,7 +1,8 @@
 """`AppServerClient` and `AppServerConfig`, where `openai_codex_0_131` had them."""
 
-from treadle.compat.clients import AppServerClient
-from treadle.compat.older import AppServerConfig
-from treadle.compat.older import params_dict as _params_dict
+from treadle.compat import clients
+from treadle.compat.clients import AppServerConfig as AppServerConfig
 
-__all__ = ["AppServerClient", "AppServerConfig", "_params_dict"]
+
+class AppServerClient(clients.OneId, clients.AppServerClient):
+    """The blocking client."""

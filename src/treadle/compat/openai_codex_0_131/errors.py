@@ -1,31 +1,7 @@
-"""The errors, under the names that they had in `openai_codex_0_131`."""
+"""The errors, under the names that they had."""
 
-from treadle.client.sdk_errors import CodexError as AppServerError
-from treadle.client.sdk_errors import CodexRpcError as AppServerRpcError
-from treadle.client.sdk_errors import (
-    InternalRpcError,
-    InvalidParamsError,
-    InvalidRequestError,
-    JsonRpcError,
-    MethodNotFoundError,
-    ParseError,
-    RetryLimitExceededError,
-    ServerBusyError,
-    TransportClosedError,
-    is_retryable_error,
-)
+from treadle.client import sdk_errors
+from treadle.client.sdk_errors import *  # noqa: F403
 
-__all__ = [
-    "AppServerError",
-    "AppServerRpcError",
-    "InternalRpcError",
-    "InvalidParamsError",
-    "InvalidRequestError",
-    "JsonRpcError",
-    "MethodNotFoundError",
-    "ParseError",
-    "RetryLimitExceededError",
-    "ServerBusyError",
-    "TransportClosedError",
-    "is_retryable_error",
-]
+AppServerError = sdk_errors.CodexError
+AppServerRpcError = sdk_errors.CodexRpcError

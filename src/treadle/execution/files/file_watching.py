@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, NamedTuple
 
-from treadle.execution.files.file_errors import os_error
+from treadle.execution.files.files_interface import os_error
 
 MAX_WATCHES: Final = 1024
 MAX_PATHS: Final = 64  # per watch; clients send a handful
-MAX_IDS: Final = 65_536  # ids are never reused, so the used ones are kept
+MAX_IDS: Final = 65_536  # ids are never reused, so the used ones are recorded
 POLL_SECONDS: Final = 1.0
 _POLLED_AT_ONCE: Final = 64
 _MAX_LINKS: Final = 40  # the kernel's own limit
@@ -74,7 +74,7 @@ class Inotify:
         return self._checked(self._calls.add(self.descriptor, os.fsencode(directory), _MASK))
 
     def remove(self, watch: int) -> None:
-        # It fails only for a watch that ended by itself, and that is what was wanted.
+        # This fails only for a watch that ended by itself, and that is what was wanted.
         self._calls.remove(self.descriptor, watch)
 
     def read(self) -> list[Change]:
@@ -183,7 +183,7 @@ class MissingWatches:
             self._inotify = None
 
     def _arm(self, watch: _Watch) -> bool:
-        """Register all lookups of the watch; False when it turned out to be changed already."""
+        """Register all lookups of the watch, or have it polled where that fails; False when it has changed already."""
         for _ in range(_ATTEMPTS):
             wanted = watch.lookups()
             try:
@@ -196,12 +196,19 @@ class MissingWatches:
             if complete and watch.lookups() == wanted:
                 return True
         self._disarm(watch)
-        self._poll(watch)
+        if watch.number not in self._polled:
+            self._polled.append(watch.number)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._tick)
         return not watch.changed()
 
     def _register(self, watch: _Watch, wanted: set[Lookup]) -> bool:
-        """False when a directory went away since it was looked up."""
-        inotify, complete = self._instance(), True
+        """Register lookups with inotify; False when a directory went away since it was looked up."""
+        if self._inotify is None:
+            self._inotify = Inotify()
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._inotify.descriptor, self._readable)
+        inotify, complete = self._inotify, True
         fresh: set[tuple[int, str]] = set()
         for directory, name in wanted:
             try:
@@ -230,13 +237,6 @@ class MissingWatches:
                     self._inotify.remove(number)
         watch.armed = set()
 
-    def _instance(self) -> Inotify:
-        if self._inotify is None:
-            self._inotify = Inotify()
-            self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(self._inotify.descriptor, self._readable)
-        return self._inotify
-
     def _readable(self) -> None:
         if self._inotify is None:
             return
@@ -264,12 +264,6 @@ class MissingWatches:
         del self._watches[number]
         self._changed(number)
 
-    def _poll(self, watch: _Watch) -> None:
-        if watch.number not in self._polled:
-            self._polled.append(watch.number)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._tick)
-
     def _tick(self) -> None:
         """Look at some of the polled watches, in turn; those that are still waiting go to the end of the line."""
         self._timer = None
@@ -292,8 +286,9 @@ def lookups(path: str) -> Iterator[Lookup]:
             continue
         yield here, part
         step = os.path.join(here, part)
-        target = _link_target(step)
-        if target is None:
+        try:
+            target = os.readlink(step)
+        except OSError:  # no link, or nothing there: either way the path does not turn here
             if not os.path.isdir(step):
                 return
             here = step
@@ -303,10 +298,3 @@ def lookups(path: str) -> Iterator[Lookup]:
             return
         here = "/" if target.startswith("/") else here
         ahead.extend(target.split("/")[::-1])
-
-
-def _link_target(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:  # no link, or nothing there: either way the path does not turn here
-        return None

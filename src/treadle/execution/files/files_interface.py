@@ -1,25 +1,37 @@
 """`Files`: what `env.files` offers, and the values that it answers with.
 
 `local_files` and `remote_files` implement it, with the same results and the same error codes. Paths are absolute, and
-`..` is resolved by text first (`/a/../b` is `/b`), as the protocol does.
+`..` is resolved by text first (`/a/../b` is `/b`), as the protocol does. At the end are the errors of file operations:
+which code of the protocol an OS error has, and the text.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeVar
 
-from treadle.errors import INVALID_PARAMS, NOT_FOUND, ExecError
-from treadle.execution.data import Data, as_bytes
+from treadle.arguments import wrong_type
+from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, ExecError
+from treadle.execution.process_values import Data, as_bytes
 
 MAX_READ_BYTES: Final = 512 * 1024 * 1024
 MAX_ENTRIES: Final = 50_000
 MAX_WALK_DEPTH: Final = 64
 MAX_WALK_DIRECTORIES: Final = 10_000
 MAX_BLOCK: Final = 1024 * 1024
+
+_SHOWN: Final = 300  # characters of a path that an error repeats
+_CODES: Final = {
+    errno.ENOENT: NOT_FOUND,
+    errno.EACCES: INVALID_REQUEST,
+    errno.EPERM: INVALID_REQUEST,
+    errno.EINVAL: INVALID_REQUEST,
+}
 
 OpenMode = Literal["read", "replace"]
 EntryKind = Literal["directory", "file"]
@@ -135,7 +147,7 @@ class Files(ABC):
 
     async def write_text(self, path: Path, text: str, encoding: str = "utf-8", errors: str = "strict") -> None:
         if not isinstance(text, str):
-            raise TypeError(f"text must be a str, not {type(text).__name__}: `write` takes bytes")
+            raise wrong_type("text", "a str", text, ": `write` takes bytes")
         await self.write(path, text.encode(encoding, errors))
 
     async def exists(self, path: Path) -> bool:
@@ -194,3 +206,49 @@ class ThreadRunner(Protocol):
     """Runs a blocking function in a worker thread. `asyncio.to_thread` is one."""
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reported(path: str) -> Iterator[None]:
+    """Turn an OS error of the body into the protocol's error about `path`."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise ExecError(f"{os_text(number)}: {shown(path)}", _CODES.get(number, INTERNAL_ERROR)) from error
+
+
+def denied_read(path: str) -> ExecError:
+    text = f"{os_text(errno.EACCES)}: the sandbox does not allow reading {shown(path)}; ask for read access to it"
+    return ExecError(text, INVALID_REQUEST)
+
+
+def denied_write(path: str) -> ExecError:
+    text = f"{os_text(errno.EROFS)}: the sandbox does not allow writing {shown(path)}; ask for write access to it"
+    return ExecError(text, INTERNAL_ERROR)
+
+
+def not_a_file(path: str) -> ExecError:
+    return ExecError(f"path {shown(path)} is not a file; only regular files can be read or written", INVALID_REQUEST)
+
+
+def refused(text: str) -> ExecError:
+    """The error for a request that is wrong in itself or over a limit."""
+    return ExecError(text, INVALID_REQUEST)
+
+
+def os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def os_text(number: int) -> str:
+    return f"{os.strerror(number)} (os error {number})"
+
+
+def shown(path: str) -> str:
+    """The path for a message: bounded, and valid UTF-8 also when the name is not."""
+    text = path if len(path) <= _SHOWN else path[:_SHOWN] + "…"
+    return f"`{text.encode('utf-8', 'backslashreplace').decode()}`"

@@ -1,7 +1,7 @@
 """The files of this machine: `FileAccess` by path, `FileHandles` block by block, and `LocalFiles` for asyncio.
 
-The one door to the disk for the exec-server and for local users. The first two are synchronous, and callers run them in
-a worker thread; `LocalFiles` does that itself. Paths are absolute and normalised, as `native_path` makes them; every
+The exec-server and local users reach the disk through here. The first two are synchronous, and callers run them in a
+worker thread; `LocalFiles` does that itself. Paths are absolute and normalised, as `native_path` makes them; every
 refusal is an `ExecError`.
 """
 
@@ -19,9 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.execution.data import Data, as_bytes, blocks_of
-from treadle.execution.files.directories import create_directory, list_directory, walk
-from treadle.execution.files.file_errors import refused, reported, shown
+from treadle.execution.files.directories import copy, create_directory, list_directory, remove, walk
 from treadle.execution.files.files_interface import (
     MAX_BLOCK,
     DirEntry,
@@ -33,9 +31,12 @@ from treadle.execution.files.files_interface import (
     WalkLimits,
     WalkOutcome,
     pieces,
+    refused,
+    reported,
+    shown,
 )
 from treadle.execution.files.safe_open import FilePermissions, open_for_reading, open_for_writing, read_all, write_all
-from treadle.execution.files.tree_changes import copy, remove
+from treadle.execution.process_values import Data, as_bytes, blocks_of
 from treadle.execution.uris import native_path
 
 if TYPE_CHECKING:
@@ -153,7 +154,16 @@ class FileHandles:
         return len(self._handles)
 
     def open(self, handle_id: str, path: str, mode: OpenMode, access: FileAccess) -> None:
-        handle = self._reserve(handle_id, path)
+        if len(handle_id.encode("utf-8", "surrogatepass")) > MAX_HANDLE_ID:
+            raise refused(f"file handle ids are at most {MAX_HANDLE_ID} bytes long")
+        with self._lock:
+            if self._closed:
+                raise refused("the connection of this file handle is closed")
+            if handle_id in self._handles:
+                raise refused(f"file handle {shown(handle_id)} already exists")
+            if len(self._handles) >= MAX_HANDLES:
+                raise refused(f"too many open file handles: at most {MAX_HANDLES} per connection; close some first")
+            handle = self._handles[handle_id] = _Handle(path)
         try:
             descriptor = access.open(path, mode)
         except BaseException:
@@ -204,19 +214,6 @@ class FileHandles:
             for handle_id, handle in list(self._handles.items()):
                 self._forget(handle_id, handle)
 
-    def _reserve(self, handle_id: str, path: str) -> _Handle:
-        if len(handle_id.encode("utf-8", "surrogatepass")) > MAX_HANDLE_ID:
-            raise refused(f"file handle ids are at most {MAX_HANDLE_ID} bytes long")
-        with self._lock:
-            if self._closed:
-                raise refused("the connection of this file handle is closed")
-            if handle_id in self._handles:
-                raise refused(f"file handle {shown(handle_id)} already exists")
-            if len(self._handles) >= MAX_HANDLES:
-                raise refused(f"too many open file handles: at most {MAX_HANDLES} per connection; close some first")
-            handle = self._handles[handle_id] = _Handle(path)
-            return handle
-
     @contextmanager
     def _use(self, handle_id: str, offset: int) -> Iterator[int]:
         if offset > _MAX_OFFSET:
@@ -256,40 +253,31 @@ class LocalFiles(Files):
         self._run = run
 
     async def read(self, path: Path) -> bytes:
-        native = native_path(path)
-        return await self._run(lambda: self._access.read(native))
+        return await self._run(partial(self._access.read, native_path(path)))
 
     async def write(self, path: Path, data: Data) -> None:
-        native, content = native_path(path), as_bytes(data, "data")
-        await self._run(lambda: self._access.write(native, content))
+        await self._run(partial(self._access.write, native_path(path), as_bytes(data, "data")))
 
     async def stat(self, path: Path) -> FileStat:
-        native = native_path(path)
-        return await self._run(lambda: self._access.stat(native))
+        return await self._run(partial(self._access.stat, native_path(path)))
 
     async def list(self, path: Path) -> list[DirEntry]:
-        native = native_path(path)
-        return await self._run(lambda: self._access.list(native))
+        return await self._run(partial(self._access.list, native_path(path)))
 
     async def mkdir(self, path: Path, *, parents: bool = True) -> None:
-        native = native_path(path)
-        await self._run(lambda: self._access.create_directory(native, parents))
+        await self._run(partial(self._access.create_directory, native_path(path), parents))
 
     async def remove(self, path: Path, *, recursive: bool = True, missing_ok: bool = True) -> None:
-        native = native_path(path)
-        await self._run(lambda: self._access.remove(native, recursive, missing_ok))
+        await self._run(partial(self._access.remove, native_path(path), recursive, missing_ok))
 
     async def copy(self, source: Path, destination: Path, *, recursive: bool = False) -> None:
-        origin, target = native_path(source), native_path(destination)
-        await self._run(lambda: self._access.copy(origin, target, recursive))
+        await self._run(partial(self._access.copy, native_path(source), native_path(destination), recursive))
 
     async def canonicalize(self, path: Path) -> str:
-        native = native_path(path)
-        return await self._run(lambda: self._access.canonicalize(native))
+        return await self._run(partial(self._access.canonicalize, native_path(path)))
 
     async def _walk(self, path: Path, limits: WalkLimits) -> WalkOutcome:
-        native = native_path(path)
-        return await self._run(lambda: self._access.walk(native, limits))
+        return await self._run(partial(self._access.walk, native_path(path), limits))
 
     async def _blocks(self, path: Path, block_size: int) -> AsyncGenerator[bytes, None]:
         native = native_path(path)

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.errors import INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files.file_errors import not_a_file, os_error, reported, shown
-from treadle.execution.files.files_interface import ThreadRunner
+from treadle.execution.files.files_interface import ThreadRunner, not_a_file, os_error, reported, shown
 from treadle.execution.files.safe_open import (
     SEARCH,
     FilePermissions,
@@ -36,7 +35,6 @@ from treadle.execution.uris import native_path
 if TYPE_CHECKING:
     from treadle.execution.sandbox.policy import Policy
 
-
 Identity = tuple[int, int]
 
 
@@ -50,7 +48,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PinnedTarget:
     """Where a name led. `file` is read and written, `entry` is removed; they differ when the name is a link itself."""
 
     name: str
@@ -63,17 +61,22 @@ class Target:
 class PinnedFiles:
     """The files that `names` led to when this was made by `resolve`. By path of a location; any other is refused."""
 
-    def __init__(self, targets: Iterable[Target], policy: Policy | None, run: ThreadRunner) -> None:
-        self.targets: dict[str, Target] = {target.name: target for target in targets}
+    def __init__(self, targets: Iterable[PinnedTarget], policy: Policy | None, run: ThreadRunner) -> None:
+        self.targets: dict[str, PinnedTarget] = {target.name: target for target in targets}
         self._permissions = FilePermissions(policy)
         self._lifted = False
         self._run = run
-        self._found: dict[str, Target] = {}
+        self._found: dict[str, PinnedTarget] = {}
         self._directories: dict[str, Identity] = {}
         self._made: set[str] = set()
         for target in self.targets.values():
             for location in (target.file, target.entry):
-                self._add(target, location)
+                other = self._found.setdefault(location.path, target)
+                if other is not target:
+                    raise ExecError(
+                        f"{shown(other.name)} and {shown(target.name)} are the same file; use one name", INVALID_REQUEST
+                    )
+                self._directories.setdefault(location.directory, location.identity)
 
     @classmethod
     async def resolve(
@@ -82,18 +85,10 @@ class PinnedFiles:
         natives = [native_path(name) for name in names]
         return await run(lambda: cls(map(_resolve, natives), policy, run))
 
-    def _add(self, target: Target, location: Location) -> None:
-        other = self._found.setdefault(location.path, target)
-        if other is not target:
-            raise ExecError(
-                f"{shown(other.name)} and {shown(target.name)} are the same file; use one name", INVALID_REQUEST
-            )
-        self._directories.setdefault(location.directory, location.identity)
-
     # --- permissions ---
 
     def lift(self) -> None:
-        """These files may be written whatever the policy says: somebody who may decide that has seen them."""
+        """Let these files be written whatever the policy says: somebody who may decide that has seen them."""
         self._lifted = True
 
     def may_write(self, location: Location) -> bool:
@@ -103,13 +98,13 @@ class PinnedFiles:
         return self.may_write(location) and self._permissions.may_write(os.path.dirname(location.path))
 
     def current(self, location: Location) -> Location:
-        """The same path with the directory that it lies in by now: what was missing above it may have been made."""
+        """The location with the directory that it lies in by now: what was missing above it may have been made."""
         above = os.path.dirname(location.path)
         identity = self._directories.get(above)
         return location if identity is None else Location(location.path, above, identity)
 
     async def check(self) -> None:
-        """Raise when a name leads elsewhere by now: who named it would not get what he asked for."""
+        """Raise when a name leads elsewhere by now: the result would not be what was asked for."""
         await self._run(self._check)
 
     def _check(self) -> None:
@@ -167,17 +162,14 @@ class PinnedFiles:
         self._require_write(os.path.dirname(path))
         with self._path_at(path) as at:
             if path in self._made:
-                self._remove_directory(path, at)
+                if _identity(at.lstat()) != self._directories[path]:
+                    raise _moved(path)
+                os.rmdir(at.name, dir_fd=at.directory)
+                self._made.discard(path)
+                del self._directories[path]
                 return
             _require_unchanged(self._target(path), path, at)
             os.unlink(at.name, dir_fd=at.directory)
-
-    def _remove_directory(self, path: str, at: PathAt) -> None:
-        if _identity(at.lstat()) != self._directories[path]:
-            raise _moved(path)
-        os.rmdir(at.name, dir_fd=at.directory)
-        self._made.discard(path)
-        del self._directories[path]
 
     def _mkdir(self, path: str) -> None:
         self._require_write(path)
@@ -191,7 +183,7 @@ class PinnedFiles:
 
     # --- the check ---
 
-    def _target(self, path: str) -> Target:
+    def _target(self, path: str) -> PinnedTarget:
         target = self._found.get(path)
         if target is None:
             raise ExecError(f"{shown(path)} was not among the files that were resolved", INVALID_REQUEST)
@@ -216,7 +208,7 @@ class PinnedFiles:
                 raise
 
 
-def _require_unchanged(target: Target, path: str, at: PathAt) -> None:
+def _require_unchanged(target: PinnedTarget, path: str, at: PathAt) -> None:
     """A removal is of a regular file, or of the very link that was seen."""
     mode = at.lstat().st_mode
     if path == target.entry.path and target.link is not None:
@@ -228,7 +220,7 @@ def _require_unchanged(target: Target, path: str, at: PathAt) -> None:
         raise not_a_file(path)
 
 
-def _resolve(name: str) -> Target:
+def _resolve(name: str) -> PinnedTarget:
     with reported(name):  # also what `realpath` raises when a link is swapped under it
         parent, last = os.path.split(name)
         entry = os.path.join(os.path.realpath(parent), last)
@@ -236,8 +228,8 @@ def _resolve(name: str) -> Target:
             link = os.readlink(entry)
         except OSError:  # no link, or nothing there: the name is the file
             location = _locate(entry)
-            return Target(name, location, location, None)
-        return Target(name, _locate(os.path.realpath(entry)), _locate(entry), link)
+            return PinnedTarget(name, location, location, None)
+        return PinnedTarget(name, _locate(os.path.realpath(entry)), _locate(entry), link)
 
 
 def _locate(path: str) -> Location:

@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from treadle.errors import TreadleError
-from treadle.execution.data import Data, as_bytes, blocks_of
 from treadle.execution.files.files_interface import (
     MAX_BLOCK,
     MAX_READ_BYTES,
@@ -30,6 +29,7 @@ from treadle.execution.files.files_interface import (
     pieces,
 )
 from treadle.execution.files.safe_open import too_large
+from treadle.execution.process_values import Data, as_bytes, blocks_of
 from treadle.execution.uris import native_path, path_from_uri, uri_from_path
 from treadle.protocol import exec as wire
 
@@ -155,7 +155,8 @@ class RemoteFiles(Files):
         await self._ask("fs/open", params, wire.OpenResult)
 
     async def _close(self, handle: str) -> None:
-        """Also after a failed or cancelled open, whose request may still arrive: closing what is not open is fine."""
+        """Close a handle, also after a failed or cancelled open, whose request may still arrive: closing what is not
+        open is fine."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._call("fs/close", wire.CloseParams(handle_id=handle))

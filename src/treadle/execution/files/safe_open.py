@@ -17,8 +17,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from treadle.errors import ExecError
-from treadle.execution.files.file_errors import denied_read, denied_write, not_a_file, os_error, refused, shown
-from treadle.execution.files.files_interface import MAX_READ_BYTES
+from treadle.execution.files.files_interface import (
+    MAX_READ_BYTES,
+    denied_read,
+    denied_write,
+    not_a_file,
+    os_error,
+    refused,
+    shown,
+)
 
 if TYPE_CHECKING:
     from treadle.execution.sandbox.policy import Policy
@@ -50,7 +57,7 @@ class PathAt:
         return os.open(self.name, flags | nofollow | os.O_CLOEXEC, mode, dir_fd=self.directory)
 
     def stat(self) -> os.stat_result:
-        """Of what `open` would open; a link that may not be followed is an error, as it is for `open`."""
+        """The facts of what `open` would open; a link that may not be followed is an error, as it is for `open`."""
         found = os.stat(self.name, dir_fd=self.directory, follow_symlinks=self.follow)
         if stat.S_ISLNK(found.st_mode):
             raise os_error(errno.ELOOP)

@@ -3,8 +3,9 @@
 Owns the translation of a policy into grants, and the command line of the launcher that applies them. Landlock only
 grants. What shall be unreadable inside of a readable directory is left out of the grants: everything around it is
 granted one by one, and the directories above it can be listed, so its names can be seen but nothing in it. A policy
-that takes something away below a writable path is refused here. Landlock also does not watch changes of modes, owners
-and times, which stay possible for files that the user owns.
+that takes something away below a writable path is refused here. Landlock also does not watch changes of modes and
+times. Where something may be written they stay possible for all files that the user owns, since a filter sees no paths;
+so the modes of what is hidden are put back (`HiddenModes`).
 
 Of the devices there are the harmless ones, as in bubblewrap's own /dev, and the terminal that the command runs on.
 Other terminals, disks and the shared memory in /dev/shm are neither written nor read.
@@ -12,14 +13,18 @@ Other terminals, disks and the shared memory in /dev/shm are neither written nor
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from treadle.execution.sandbox.command import Command
-from treadle.execution.sandbox.policy import Access, Policy, Rule, contains, refused
+from treadle.execution.sandbox.command import HANDED, ConfinedCommand
+from treadle.execution.sandbox.policy import Access, PathRule, Policy, contains, refused
 from treadle.execution.sandbox.seccomp import filter_program
+from treadle.own_python import isolated_python
 
 LAUNCHER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher.py")
 
@@ -53,39 +58,65 @@ def interface_version() -> int:
     return max(0, int(version))
 
 
-def landlock_argv(policy: Policy, command: Command, *, version: int, launcher: str = LAUNCHER) -> list[str]:
+def landlock_argv(policy: Policy, command: ConfinedCommand, *, version: int, launcher: str = LAUNCHER) -> list[str]:
     """The command line that runs the command under the policy."""
-    _refuse_writable_python(policy)
+    for path in (_interpreter(), os.path.realpath(os.__file__)):
+        # The launcher runs before it is confined: what it runs on must not be the work of an earlier command.
+        if policy.access(path) == "write" and policy.access("/") != "write":
+            raise refused(
+                f"{path!a} is part of the Python that sets up the sandbox, and the command could change it; "
+                "use a Python outside of what commands may write, or install bubblewrap (with user namespaces "
+                "allowed)"
+            )
     files = _FIRST | sum(right for since, right in _LATER if version >= since)
     network = 0 if policy.network or version < _NETWORK_SINCE else _TCP
     scopes = _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS if version >= _SCOPE_SINCE else 0
     options = ["--landlock", f"{files},{network},{scopes}"]
     for rule in _grants(policy):
-        holes = _holes(policy, rule)
+        # What is not to be read below it. To read everything is not to read the devices: reading a terminal takes what
+        # is typed there, and a disk has all files. A policy that lets everything be written has asked for them, too.
+        holes: list[str] = []
+        if rule.access == "read":
+            holes = [other.path for other in policy.rules if other.access == "none" and contains(rule.path, other.path)]
+            holes += ["/dev"] if rule.path == "/" else []
         if holes:
             options += ["--grant", f"{_LIST},{rule.path}"]
             options += [option for path in _around(rule.path, holes) for option in ("--offer", f"{_READ},{path}")]
         else:
-            options += ["--grant", f"{_rights(rule, files)},{rule.path}"]
-    options += [option for path in _devices() for option in ("--grant", f"{files & ~_MAKE_DEVICE},{path}")]
+            rights = _READ if rule.access == "read" else files & ~_MAKE_DEVICE
+            options += ["--grant", f"{rights},{rule.path}"]
+    # By their real names: /dev/ptmx may be a link.
+    devices = sorted({os.path.realpath(path) for path in _DEVICES if os.path.exists(path)})
+    options += [option for path in devices for option in ("--grant", f"{files & ~_MAKE_DEVICE},{path}")]
     if command.tty:
         options += ["--grant-terminal", str(files)]
-    program = filter_program(network=policy.network, truncate=version >= _TRUNCATE_SINCE, namespaces=False)
-    return launcher_argv(command, [*options, "--filter", program.hex()], launcher)
+    program = filter_program(
+        network=policy.network,
+        truncate=version >= _TRUNCATE_SINCE,
+        namespaces=False,
+        changes=may_change(policy),
+    )
+    options += ["--filter", program.hex(), "--environment", str(HANDED)]
+    if command.arg0 is not None:
+        options += ["--arg0", command.arg0]
+    # The launcher runs in this interpreter but without its site-packages.
+    python = isolated_python("-S", "-B", "-X", "utf8", program=_interpreter())
+    return [*python, launcher, *options, "--", *command.argv]
 
 
-def launcher_argv(command: Command, options: Sequence[str], launcher: str = LAUNCHER) -> list[str]:
-    """The command line of the launcher, which runs in this interpreter but without its site-packages."""
-    restore = [option for name, value in command.split.restore for option in ("--restore", f"{name}={value}")]
-    unset = [option for name in command.split.unset for option in ("--unset", name)]
-    first = [] if command.arg0 is None else ["--arg0", command.arg0]
-    flags = ("-I", "-S", "-B", "-X", "utf8")
-    return [interpreter(), *flags, launcher, *options, *unset, *restore, *first, "--", *command.argv]
+def may_change(policy: Policy) -> bool:
+    """Whether modes and times can be changed: where nothing may be written, nobody needs that."""
+    return any(rule.access == "write" for rule in policy.rules)
 
 
-def interpreter() -> str:
-    """That of a virtual environment only when the one behind it cannot be used: it often lies among the files that a
-    command may write.
+def environment_file(env: Mapping[str, str]) -> bytes:
+    """What the launcher finds in the file that it is handed."""
+    return b"".join(os.fsencode(f"{name}={value}\0") for name, value in env.items())
+
+
+def _interpreter() -> str:
+    """The Python that runs the launcher. That of a virtual environment only when the one behind it cannot be used: it
+    often lies among the files that a command may write.
     """
     for found in (getattr(sys, "_base_executable", None), sys.executable):
         path = os.path.realpath(found) if found else ""
@@ -97,20 +128,9 @@ def interpreter() -> str:
     )
 
 
-def _refuse_writable_python(policy: Policy) -> None:
-    """The launcher runs before it is confined: what it runs on must not be the work of an earlier command."""
-    for path in (interpreter(), os.path.realpath(os.__file__)):
-        if policy.access(path) == "write" and policy.access("/") != "write":
-            raise refused(
-                f"{path!a} is part of the Python that sets up the sandbox, and the command could change it; "
-                "use a Python outside of what commands may write, or install bubblewrap (with user namespaces "
-                "allowed)"
-            )
-
-
-def _grants(policy: Policy) -> list[Rule]:
+def _grants(policy: Policy) -> list[PathRule]:
     """The rules that give something; refuses a policy with one that takes away below a grant."""
-    grants: list[Rule] = []
+    grants: list[PathRule] = []
     for rule in policy.rules:
         parent: Access = "none"
         if rule.path != "/":
@@ -123,16 +143,6 @@ def _grants(policy: Policy) -> list[Rule]:
         if rule.access not in (parent, "none") and os.path.exists(rule.path):
             grants.append(rule)
     return grants
-
-
-def _holes(policy: Policy, rule: Rule) -> list[str]:
-    """What is not to be read below a rule that grants reading. To read everything is not to read the devices: reading
-    a terminal takes what is typed there, and a disk has all files. Whoever may write everywhere asked for them, too.
-    """
-    if rule.access != "read":
-        return []
-    hidden = [other.path for other in policy.rules if other.access == "none" and contains(rule.path, other.path)]
-    return [*hidden, "/dev"] if rule.path == "/" else hidden
 
 
 def _around(directory: str, holes: Sequence[str]) -> list[str]:
@@ -164,10 +174,54 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _rights(rule: Rule, files: int) -> int:
-    return _READ if rule.access == "read" else files & ~_MAKE_DEVICE
+class HiddenModes:
+    """The modes of what policies hide: they can be changed by a command that cannot read it, so that others can.
+
+    Shared by all commands that run at a time: none may take the work of another for how it was.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def watch(self, policy: Policy) -> None:
+        """Record the modes of the hidden directories and of what is directly in them, until `release`."""
+        hidden = [rule.path for rule in policy.rules if rule.access == "none"]
+        with self._lock:
+            if not self._running:
+                self._seen.clear()
+            self._running += 1
+            for path in hidden:
+                for name in (path, *_names(path)[:_MAX_AROUND]):
+                    status = _status(name)
+                    if status is not None:
+                        self._seen.setdefault(name, status)
+
+    def release(self) -> None:
+        self.repair()
+        with self._lock:
+            self._running -= 1
+
+    def repair(self) -> list[str]:
+        """Put back what differs; its names."""
+        changed: list[str] = []
+        with self._lock:
+            for path, (number, mode) in self._seen.items():  # a directory comes before what is in it
+                found = _status(path)
+                if found is not None and found[0] == number and found[1] != mode:
+                    with contextlib.suppress(OSError):
+                        os.chmod(path, mode)
+                        changed.append(path)
+        return changed
 
 
-def _devices() -> list[str]:
-    """By their real names: /dev/ptmx may be a link."""
-    return sorted({os.path.realpath(path) for path in _DEVICES if os.path.exists(path)})
+MODES: Final = HiddenModes()
+
+
+def _status(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_ino, stat.S_IMODE(status.st_mode)

@@ -33,18 +33,18 @@ _RULE_PATH_BENEATH: Final = 1
 _FILE_RIGHTS: Final = 0b1100_0000_0000_0111  # execute, write, read, truncate, ioctl: all that a non-directory has
 
 
-class Failure(Exception):
+class LaunchFailure(Exception):
     """Why the command was not run."""
 
 
 class Kernel:
-    """System calls by number. An error becomes a `Failure` that names the step."""
+    """System calls by number. An error becomes a `LaunchFailure` that names the step."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def call(self, step: str, number: int, *arguments: int | bytes | None) -> int:
-        return self._checked(step, self._libc.syscall(self._long(number), *map(self._plain, arguments)))
+        return self._checked(step, self._libc.syscall(ctypes.c_long(number), *map(self._plain, arguments)))
 
     def control(self, step: str, option: int, *arguments: int | bytes | None) -> int:
         padded = (*arguments, 0, 0, 0, 0)[:4]
@@ -58,15 +58,12 @@ class Kernel:
         buffer = ctypes.create_string_buffer(data, len(data))
         return buffer, ctypes.addressof(buffer)
 
-    def _long(self, value: int) -> object:
-        return ctypes.c_long(value)
-
     def _plain(self, value: int | bytes | None) -> object:
         return ctypes.c_ulong(value) if isinstance(value, int) else value
 
     def _checked(self, step: str, result: int) -> int:
         if result < 0:
-            raise Failure(f"{step}: {os.strerror(ctypes.get_errno())}")
+            raise LaunchFailure(f"{step}: {os.strerror(ctypes.get_errno())}")
         return result
 
 
@@ -79,16 +76,14 @@ class Options:
         self.landlock: tuple[int, int, int] | None = None
         self.filter: bytes = b""
         self.arg0: str | None = None
-        self.unset: list[str] = []
-        self.restore: list[tuple[str, str]] = []
-        self.signals: list[int] = []
+        self.environment: dict[bytes, bytes] = {}
         position = 0
         while position + 1 < len(arguments) and arguments[position] != "--":
             self._read(arguments[position], arguments[position + 1])
             position += 2
         self.command: list[str] = arguments[position + 1 :]
         if arguments[position : position + 1] != ["--"] or not self.command:
-            raise Failure("the arguments name no command")
+            raise LaunchFailure("the arguments name no command")
 
     def _read(self, option: str, value: str) -> None:
         match option:
@@ -104,64 +99,45 @@ class Options:
                 self.filter = bytes.fromhex(value)
             case "--arg0":
                 self.arg0 = value
-            case "--unset":
-                self.unset.append(value)
-            case "--restore":
-                name, _, content = value.partition("=")
-                self.restore.append((name, content))
-            case "--default-signals":
-                self.signals = [int(part) for part in value.split(",")]
+            case "--environment":  # the descriptor of a file with NAME=value, each with a NUL behind it
+                with open(int(value), "rb") as file:
+                    variables = (variable.partition(b"=") for variable in file.read().split(b"\0")[:-1])
+                    self.environment = {name: content for name, _, content in variables}
             case _:
-                raise Failure(f"unknown option {option}")
+                raise LaunchFailure(f"unknown option {option}")
 
 
 def main(arguments: list[str]) -> Never:
     try:
         options = Options(arguments)
-        environment = _environment(options)
         if options.landlock is not None:
             _confine(options, options.landlock)
         # Python ignores these two, and what is ignored stays so in the command.
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, *options.signals):
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-    except (Failure, OSError, ValueError) as error:
+    except (LaunchFailure, OSError, ValueError) as error:
         _stop(FAILED, f"the command was not run: {error}")
     command = options.command
     try:
-        os.execvpe(command[0], [options.arg0 or command[0], *command[1:]], environment)
+        os.execvpe(command[0], [options.arg0 or command[0], *command[1:]], options.environment)
     except FileNotFoundError as error:
         _stop(127, f"{command[0]}: {error.strerror}")
     except (OSError, ValueError) as error:
         _stop(126, f"{command[0]}: {error}")
 
 
-def _environment(options: Options) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name not in options.unset}
-    environment.update(options.restore)
-    return environment
-
-
 def _confine(options: Options, handled: tuple[int, int, int]) -> None:
     kernel = Kernel()
     kernel.control("no_new_privs", _PR_SET_NO_NEW_PRIVS, 1)
     terminal = [(options.terminal_rights, os.ttyname(0), True)] if options.terminal_rights else []
-    ruleset = _ruleset(kernel, options.grants + terminal, handled)
-    _drop_capabilities(kernel)
-    kernel.call("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
-    os.close(ruleset)
-    if options.filter:
-        _load_filter(kernel, options.filter)
-
-
-def _ruleset(kernel: Kernel, grants: list[tuple[int, str, bool]], handled: tuple[int, int, int]) -> int:
     # The kernel takes a longer struct than it knows only when the rest is zero; so it must be as short as possible.
     size = 24 if handled[2] else 16 if handled[1] else 8
     attributes = b"".join(value.to_bytes(8, sys.byteorder) for value in handled)[:size]
     ruleset = kernel.call("landlock_create_ruleset", _CREATE_RULESET, attributes, size, 0)
-    for rights, path, required in grants:
+    for rights, path, required in options.grants + terminal:
         try:
             descriptor = _open_exactly(path)
-        except (OSError, Failure):
+        except (OSError, LaunchFailure):
             if required:
                 raise
             continue
@@ -169,7 +145,23 @@ def _ruleset(kernel: Kernel, grants: list[tuple[int, str, bool]], handled: tuple
         rule = rights.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
         kernel.call(f"landlock_add_rule {path}", _ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)
         os.close(descriptor)
-    return ruleset
+    # Take all powers from a process of root, which stays root's, as under bubblewrap.
+    if os.geteuid() == 0:
+        with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
+            last = int(file.read())
+        for capability in range(last + 1):
+            if kernel.control("reading a capability", _PR_CAPBSET_READ, capability):
+                kernel.control(f"dropping capability {capability}", _PR_CAPBSET_DROP, capability)
+    header = _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)
+    kernel.set_capabilities(header, bytes(24))
+    kernel.call("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+    if options.filter:
+        buffer, where = kernel.address(options.filter)
+        length = len(options.filter) // 8
+        program = length.to_bytes(2, sys.byteorder) + bytes(6) + where.to_bytes(8, sys.byteorder)
+        kernel.control("seccomp", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program)
+        del buffer
 
 
 def _open_exactly(path: str) -> int:
@@ -177,31 +169,8 @@ def _open_exactly(path: str) -> int:
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     name = os.readlink(f"/proc/self/fd/{descriptor}")
     if name != path or stat.S_ISLNK(os.fstat(descriptor).st_mode):
-        raise Failure(f"{path} was replaced while the sandbox was being set up")
+        raise LaunchFailure(f"{path} was replaced while the sandbox was being set up")
     return descriptor
-
-
-def _drop_capabilities(kernel: Kernel) -> None:
-    """A process of root keeps its user but none of its powers, as under bubblewrap."""
-    if os.geteuid() == 0:
-        for capability in range(_last_capability() + 1):
-            if kernel.control("reading a capability", _PR_CAPBSET_READ, capability):
-                kernel.control(f"dropping capability {capability}", _PR_CAPBSET_DROP, capability)
-    header = _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)
-    kernel.set_capabilities(header, bytes(24))
-
-
-def _last_capability() -> int:
-    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
-        return int(file.read())
-
-
-def _load_filter(kernel: Kernel, program: bytes) -> None:
-    buffer, where = kernel.address(program)
-    length = len(program) // 8
-    descriptor = length.to_bytes(2, sys.byteorder) + bytes(6) + where.to_bytes(8, sys.byteorder)
-    kernel.control("seccomp", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, descriptor)
-    del buffer
 
 
 def _stop(status: int, message: str) -> Never:

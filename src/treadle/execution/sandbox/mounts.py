@@ -3,25 +3,43 @@
 bubblewrap mounts by path. Between our look at a path and its mount, a process that may write the directory above can
 put a link there, and the mount would be somewhere else, or of something else. The kernel's own table says afterwards
 what was mounted where, in names that no link can bend; so a few lines of shell compare it, inside the sandbox, before
-the command starts. Owns the lines that are expected and the script. Mounts nothing.
+the command starts. `checked_argv` has the lines that are expected and the script. Mounts nothing.
+
+A mount also needs something to be mounted on. So a name that must not come into being below a writable directory while
+a command runs, and is missing, is held by an empty directory of ours (`Placeholders`), which the sandbox then covers.
+It is a directory because an empty `.git` directory says nothing to git, which goes on looking further up. Only the name
+of a JSON file is held by an empty file: a program that reads one would stumble over a directory. Several commands and
+several servers may hold the same name: each has a shared lock on the directory, and the one that can have it alone at
+the end removes it. An odd time of change marks it as ours, so one that a killed server left behind is taken over by the
+next; as soon as somebody puts something into it, the time is another and it is theirs.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
+import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from treadle.errors import ExecError
-from treadle.execution.sandbox.policy import refused
+from treadle.execution.sandbox.policy import PathRule, Policy, refused
 
 Kind = Literal["read", "write", "hidden", "masked"]
+NameState = Literal["held", "theirs", "impossible"]
 
-# Mounted anew by bubblewrap with numbers that nobody can foretell, so they are told by not being those of the host.
+# Mounted anew by bubblewrap with numbers that nobody can foretell, so they are known by not being those of the host.
 _OWN: Final = ("/dev", "/dev/pts", "/proc")
 _OWN_DEVICES: Final = tuple(f"/dev/{name}" for name in ("full", "null", "random", "tty", "urandom", "zero"))
+
+_MARK_NS: Final = 987_654_320 * 10**9  # whole and even, since some file systems count in steps of two seconds
+_ROUNDS: Final = 50  # another server may remove it between our looking and our locking, again and again
+_PAUSE_S: Final = 0.002
+_MAKING: Final = threading.Lock()  # between a placeholder's making and its mark it looks like anybody's directory
 
 # $1: lines that must be there. $2: what may be writable, "*" for all. $3: what of `_OWN` is the host's.
 # `read -r` keeps the table's own escapes (\040), which the lines from here have too.
@@ -72,7 +90,15 @@ class MountTable:
         for line in text.splitlines():
             number, _, device, root, point, *_ = line.split(" ")
             self._mounts[int(number)] = MountEntry(int(number), device, _plain(root), _plain(point))
-        self._covered = [mount for mount in self._mounts.values() if not _visible(mount)]
+        # A mount can be covered by a later one; then it is not what one finds at its place.
+        self._covered: list[MountEntry] = []
+        for mount in self._mounts.values():
+            try:
+                is_visible = _mount_number(mount.point) == mount.number
+            except ExecError:
+                is_visible = False
+            if not is_visible:
+                self._covered.append(mount)
 
     @classmethod
     def read(cls) -> MountTable:
@@ -118,13 +144,20 @@ def checked_argv(shell: str, mounts: Mapping[str, Kind], *, all_writable: bool) 
                 required.append(f"rw {line}")
                 writable.append(line)
     writable += table.leftovers(path for path, kind in mounts.items() if kind == "write")
-    writable += [table.bound(device) for device in _OWN_DEVICES if _is_device(device)]
+    for device in _OWN_DEVICES:
+        try:
+            is_device = stat.S_ISCHR(os.lstat(device).st_mode)
+        except OSError:
+            continue
+        if is_device:
+            writable.append(table.bound(device))
     allowed = "*" if all_writable else _block(writable)
     return [shell, "-c", SCRIPT, shell, "\n".join(required), allowed, _block(table.own())]
 
 
 def _mount_number(path: str) -> int:
-    """Of the mount that the path is on. Opened without following links, so what is answered is about this very name."""
+    """The number of the mount that the path is on. The path is opened without following links, so the answer is about
+    this very name."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -132,29 +165,15 @@ def _mount_number(path: str) -> int:
     try:
         if os.readlink(f"/proc/self/fd/{descriptor}") != path or stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise refused(f"{path!a} was replaced while the sandbox was being set up")
-        with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("mnt_id:"))
+        # Without buffers and decoding, which would take most of the time: there are some forty of these per command.
+        with open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as file:
+            return int(file.read(4096).partition(b"mnt_id:")[2].split(None, 1)[0])
     finally:
         os.close(descriptor)
 
 
-def _visible(mount: MountEntry) -> bool:
-    """Whether the mount is what one finds at its place; it can be covered by a later one."""
-    try:
-        return _mount_number(mount.point) == mount.number
-    except ExecError:
-        return False
-
-
-def _is_device(path: str) -> bool:
-    try:
-        return stat.S_ISCHR(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
 def _block(lines: Iterable[str]) -> str:
-    """For a search of whole lines."""
+    """The lines as one text, for a search of whole lines."""
     return "".join(f"\n{line}" for line in lines) + "\n"
 
 
@@ -166,3 +185,102 @@ def _plain(text: str) -> str:
     for code, character in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
         text = text.replace(code, character)
     return text
+
+
+class Placeholders:
+    """The names that one command holds. `release` may be called more than once."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[str, int]] = []
+
+    def hold(self, policy: Policy) -> Policy:
+        """Hold what the policy takes away below a writable path but is not there; the policy with what is held."""
+        rules = {rule.path: rule for rule in policy.rules}
+        for rule in policy.rules:
+            if rule.access == "write" or policy.access(os.path.dirname(rule.path)) != "write":
+                continue
+            # The first name on the way to the path that does not exist, or else the path itself.
+            name = there = rule.path
+            while not os.path.lexists(there):
+                name, there = there, os.path.dirname(there)
+            state = self._hold(name)
+            if state == "impossible" or name != rule.path:
+                del rules[rule.path]
+            if state == "held" and name != rule.path:
+                rules[name] = PathRule(name, "read")
+        return Policy(tuple(rules[path] for path in sorted(rules)), policy.network)
+
+    def release(self) -> None:
+        while self._held:
+            path, descriptor = self._held.pop()
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_ours(descriptor) and _is_at(path, descriptor):
+                    (os.unlink if _is_file(path) else os.rmdir)(path)
+            except OSError:
+                pass  # others hold it, or it is in use by now: then it is not for us to remove
+            finally:
+                os.close(descriptor)
+
+    def _hold(self, path: str) -> NameState:
+        for _ in range(_ROUNDS):
+            with _MAKING:
+                try:
+                    _make(path)
+                    kind = os.O_NONBLOCK if _is_file(path) else os.O_DIRECTORY
+                    descriptor = os.open(path, os.O_RDONLY | kind | os.O_NOFOLLOW | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    return _verdict(path, error)
+            if not _is_ours(descriptor):
+                os.close(descriptor)
+                return "theirs"
+            try:  # a server that has the lock alone is about to remove the name
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                is_shared = True
+            except BlockingIOError:
+                is_shared = False
+            if is_shared and _is_at(path, descriptor):
+                self._held.append((path, descriptor))
+                return "held"
+            os.close(descriptor)
+            time.sleep(_PAUSE_S)
+        # A command that can read the directory can lock it as well: then it stays, which is what we want of it now.
+        return "theirs"
+
+
+def _make(path: str) -> None:
+    try:
+        if _is_file(path):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        else:
+            os.mkdir(path)
+    except FileExistsError:
+        return
+    os.utime(path, ns=(_MARK_NS, _MARK_NS))
+
+
+def _verdict(path: str, error: OSError) -> NameState:
+    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+        return "theirs"  # something is there that is no directory
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "theirs" if os.path.lexists(path) else "impossible"  # for the command too: it can do less than we can
+    raise refused(f"{path!a} cannot be kept from being made: {error.strerror}") from None
+
+
+def _is_file(path: str) -> bool:
+    return path.endswith((".json", ".jsonc"))
+
+
+def _is_ours(descriptor: int) -> bool:
+    status = os.fstat(descriptor)
+    return status.st_mtime_ns == _MARK_NS and (stat.S_ISDIR(status.st_mode) or status.st_size == 0)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        found, held = os.lstat(path), os.fstat(descriptor)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)

@@ -3,21 +3,35 @@
 Owns the reading of the wire's sandbox object, and the question "what may be done with this path". Does not enforce
 anything: processes are confined by `bubblewrap` and `landlock`, file requests ask `Policy.access` themselves.
 
-An object that cannot be enforced exactly is refused. Nothing here ever answers with a policy that is wider than the
-one that was asked for.
+    wire object ─▶ each entry: unknown access? ─▶ refused
+                     │ _named_paths    the absolute paths that it names, as written
+                     │ _resolve        where each leads, and the links on the way there
+                     │ void?           nothing at the path, and the entry may then be left out
+                     ▼
+                   one rule per path ─▶ a link that a command could replace? refused ─▶ Policy (rules sorted by path)
+
+An object that cannot be enforced exactly is refused. Nothing here ever answers with a policy that is wider than the one
+that was asked for. Hence:
+
+- Entries are resolved to canonical paths first and compared then: two names of one place are one rule.
+- A denial is final, whatever comes after it; of other entries for one path the later one wins, as clients expect.
+- Links are checked last, against the finished policy: whether a command can replace a link is known only then.
+- What is unknown (an access, a path type, a special kind, a behaviour) is refused, never skipped: it may have been the
+  entry that takes something away.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from treadle.errors import INVALID_REQUEST, SandboxRefused
 from treadle.execution.uris import path_from_uri
-from treadle.protocol.exec import Sandbox, SandboxEntry, SandboxPathValue
+from treadle.own_python import pin_imports
+from treadle.protocol.exec import Sandbox, SandboxEntry
 
 Access = Literal["none", "read", "write"]
 
@@ -49,13 +63,14 @@ MINIMAL_PATHS: Final = (
 
 
 def refused(reason: str) -> SandboxRefused:
-    """It cannot be confined as asked. Whoever raises this runs nothing."""
+    """The error for what cannot be confined as asked. The caller raises it and runs nothing."""
     return SandboxRefused(f"sandbox: {reason}; the request was refused rather than run unconfined", INVALID_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """`path` is absolute and canonical (no symbolic link in it), a native `str`."""
+class PathRule:
+    """`path` is absolute and canonical (no symbolic link in it), a native `str`. A link at its end is meant itself: it
+    can be read, and must stay as it is."""
 
     path: str
     access: Access
@@ -65,14 +80,16 @@ class Rule:
 class Policy:
     """`rules` are sorted by path, one per path. `network` is true when the network may be used."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[PathRule, ...]
     network: bool
 
     def access(self, path: str) -> Access:
         """What the longest rule that contains `path` allows. The path must be canonical already."""
-        # A directory sorts before what is in it, so the first hit from the end is the longest.
+        # A directory sorts before what is in it, so the first hit from the end is the longest. The test is `contains`,
+        # written out: this is asked some hundred times for each confined command.
         for rule in reversed(self.rules):
-            if contains(rule.path, path):
+            directory = rule.path
+            if path == directory or directory == "/" or path.startswith(directory + "/"):
                 return rule.access
         return "none"
 
@@ -87,33 +104,42 @@ def policy_from_wire(sandbox: Sandbox | None) -> Policy | None:
     if sandbox is None or sandbox.permissions.type in ("disabled", "external"):
         return None
     permissions = sandbox.permissions
+    pin_imports()  # whatever is done under a policy may write modules
     network = permissions.network == "enabled"
     if permissions.file_system is None:
         raise refused("permissions are managed but have no file_system")
     if permissions.file_system.type == "unrestricted":
-        return None if network else Policy((Rule("/", "write"),), network)
-    return _restricted(sandbox, permissions.file_system.entries, network)
-
-
-def _restricted(sandbox: Sandbox, entries: tuple[SandboxEntry, ...], network: bool) -> Policy:
+        return None if network else Policy((PathRule("/", "write"),), network)
     chosen: dict[str, Access] = {}
     resolved: list[tuple[str, ResolvedPath]] = []
-    for number, entry in enumerate(entries):
+    for number, entry in enumerate(permissions.file_system.entries):
         label = f"entry {number}"
         access = _ACCESS.get(entry.access)
         if access is None:
             raise refused(f"{label} has the unknown access {_shown(entry.access)}; known are {', '.join(_ACCESS)}")
         for path in _named_paths(sandbox, entry, label):
             found = _resolve(path, sandbox, entry, label)
-            if _says_nothing(found.canonical, access, entry):
+            # Void where nothing is at the path: an entry that says so, one that grants writing, and `minimal`.
+            is_minimal = entry.path.value is not None and entry.path.value.kind == "minimal"
+            may_be_void = entry.missing_path_behavior == "skip" or access == "write" or is_minimal
+            if may_be_void and not os.path.exists(found.canonical):
                 continue
             if chosen.get(found.canonical) != "none":  # a denial is final; else the later entry wins
                 chosen[found.canonical] = access
             resolved.append((label, found))
             if len(resolved) > MAX_RULES:
                 raise refused(f"it has more than {MAX_RULES} paths")
-    policy = Policy(tuple(Rule(path, chosen[path]) for path in sorted(chosen)), network)
-    _refuse_movable(policy, resolved)
+    policy = Policy(tuple(PathRule(path, chosen[path]) for path in sorted(chosen)), network)
+    # Refuse a path that runs through a symbolic link which the confined process itself could replace. Such a link
+    # decides what the rule means: one command could point it at any place, and the next request would then grant that
+    # place, or no longer protect the right one.
+    for label, found in resolved:
+        for link in found.links:
+            if policy.access(os.path.dirname(link)) == "write":
+                raise refused(
+                    f"{label}: {_shown(found.path)} goes through the symbolic link {_shown(link)}, which the sandboxed "
+                    "process could replace; send the path that it points to"
+                )
     return policy
 
 
@@ -121,7 +147,17 @@ def _resolve(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Re
     if entry.missing_path_behavior not in (None, "skip"):
         raise refused(f"{label} has the unknown missing_path_behavior {_shown(entry.missing_path_behavior)}")
     try:
-        found = resolve_path(path)
+        if (
+            entry.access == "read"
+            and sandbox.canonical_paths is True
+            and entry.path.type == "path"
+            and os.path.islink(path)
+        ):
+            # A client that resolves paths beforehand means the link. Nothing is granted by that, wherever it leads.
+            directory = resolve_path(os.path.dirname(path))
+            found = ResolvedPath(path, os.path.join(directory.canonical, os.path.basename(path)), directory.links)
+        else:
+            found = resolve_path(path)
     except (OSError, ValueError) as error:
         raise refused(f"{label}: {_shown(path)} cannot be resolved: {error}") from error
     if sandbox.canonical_paths is True and entry.path.type == "path" and found.links:
@@ -132,31 +168,23 @@ def _resolve(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Re
     return found
 
 
-def _says_nothing(path: str, access: Access, entry: SandboxEntry) -> bool:
-    """Whether the entry is void because there is nothing at the path."""
-    void = entry.missing_path_behavior == "skip" or access == "write" or _is_minimal(entry)
-    return void and not os.path.exists(path)
-
-
 def _named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str) -> Iterable[str]:
     """The absolute paths that an entry names, as they were written."""
+    value = entry.path.value
     match entry.path.type:
         case "path":
             if entry.path.path is None:
                 raise refused(f"{label} is a path without a path")
             return (path_from_uri(entry.path.path, field=f"sandbox {label}"),)
         case "special":
-            if entry.path.value is None:
+            if value is None:
                 raise refused(f"{label} is special without a value")
-            return _special_paths(sandbox, entry.path.value, label)
         case "glob_pattern":
             raise refused(f"{label} is a glob_pattern, which cannot be enforced here; list the paths instead")
         case other:
             raise refused(f"{label} has the unknown path type {_shown(other)}")
-
-
-def _special_paths(sandbox: Sandbox, value: SandboxPathValue, label: str) -> Iterable[str]:
-    if value.subpath is not None and value.kind != "project_roots":
+    subpath = value.subpath
+    if subpath is not None and value.kind != "project_roots":
         raise refused(f"{label}: only project_roots can have a subpath, not {_shown(value.kind)}")
     match value.kind:
         case "root":
@@ -164,46 +192,23 @@ def _special_paths(sandbox: Sandbox, value: SandboxPathValue, label: str) -> Ite
         case "slash_tmp":
             return ("/tmp",)
         case "tmpdir":
-            return _temporary_directories(sandbox, label)
+            given = sandbox.temporary_directories
+            if given is not None:
+                return [path_from_uri(uri, field="sandbox temporaryDirectories") for uri in given]
+            directory = os.environ.get("TMPDIR", "")
+            if directory and not os.path.isabs(directory):
+                raise refused(f"{label} is tmpdir, but TMPDIR of the server is the relative path {_shown(directory)}")
+            return (directory,) if directory else ()
         case "minimal":
             return MINIMAL_PATHS
         case "project_roots":
-            return _project_roots(sandbox, value.subpath, label)
+            parts = [part for part in (subpath or "").split("/") if part not in ("", ".")]
+            if subpath is not None and (subpath.startswith("/") or ".." in parts or "\0" in subpath):
+                raise refused(f"{label}: the subpath {_shown(subpath)} leaves the project root")
+            roots = (path_from_uri(uri, field="sandbox workspaceRoots") for uri in sandbox.workspace_roots)
+            return (os.path.join(root, *parts) for root in roots)
         case other:
             raise refused(f"{label} has the unknown special kind {_shown(other)}")
-
-
-def _project_roots(sandbox: Sandbox, subpath: str | None, label: str) -> Iterator[str]:
-    parts = [part for part in (subpath or "").split("/") if part not in ("", ".")]
-    if subpath is not None and (subpath.startswith("/") or ".." in parts or "\0" in subpath):
-        raise refused(f"{label}: the subpath {_shown(subpath)} leaves the project root")
-    for uri in sandbox.workspace_roots:
-        root = path_from_uri(uri, field="sandbox workspaceRoots")
-        yield os.path.join(root, *parts)
-
-
-def _temporary_directories(sandbox: Sandbox, label: str) -> Iterable[str]:
-    if sandbox.temporary_directories is not None:
-        return [path_from_uri(uri, field="sandbox temporaryDirectories") for uri in sandbox.temporary_directories]
-    directory = os.environ.get("TMPDIR", "")
-    if directory and not os.path.isabs(directory):
-        raise refused(f"{label} is tmpdir, but TMPDIR of the server is the relative path {_shown(directory)}")
-    return (directory,) if directory else ()
-
-
-def _refuse_movable(policy: Policy, resolved: list[tuple[str, ResolvedPath]]) -> None:
-    """Refuse a path that runs through a symbolic link which the confined process itself could replace.
-
-    Such a link decides what the rule means: one command could point it at any place, and the next request would then
-    grant that place, or no longer protect the right one.
-    """
-    for label, found in resolved:
-        for link in found.links:
-            if policy.access(os.path.dirname(link)) == "write":
-                raise refused(
-                    f"{label}: {_shown(found.path)} goes through the symbolic link {_shown(link)}, which the sandboxed "
-                    "process could replace; send the path that it points to"
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +234,9 @@ def resolve_path(path: str) -> ResolvedPath:
             here = os.path.dirname(here) if part == ".." else here
             continue
         step = os.path.join(here, part)
-        target = _link_target(step)
-        if target is None:
+        try:
+            target = os.readlink(step)
+        except OSError:  # no link, or nothing there: either way the walk does not turn here
             here = step
             continue
         links.append(step)
@@ -239,17 +245,6 @@ def resolve_path(path: str) -> ResolvedPath:
         here = "/" if target.startswith("/") else here
         ahead.extend(target.split("/")[::-1])
     return ResolvedPath(path, here, tuple(links))
-
-
-def _link_target(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:  # no link, or nothing there: either way the walk does not turn here
-        return None
-
-
-def _is_minimal(entry: SandboxEntry) -> bool:
-    return entry.path.value is not None and entry.path.value.kind == "minimal"
 
 
 def _shown(text: object) -> str:

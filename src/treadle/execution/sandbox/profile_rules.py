@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
-from treadle.execution.sandbox.hidden_home import HiddenHome, minimal_entry, path_entry
-from treadle.execution.sandbox.pinned_roots import Pins
-from treadle.execution.sandbox.policy import MAX_RULES, Access, Policy, Rule, contains, refused, resolve_path
-from treadle.execution.sandbox.profile_sandbox import MINIMAL, ProfileRule, ProfileSandbox
-from treadle.execution.sandbox.protected_paths import protected_paths
+from treadle.execution.sandbox.policy import MAX_RULES, Access, PathRule, Policy, contains, refused, resolve_path
+from treadle.execution.sandbox.profile_sandbox import MINIMAL, ProfileSandbox
+from treadle.execution.sandbox.sandbox_roots import HiddenHome, Pins, minimal_entry, path_entry, protected_paths
 from treadle.protocol.exec import SandboxEntry
 
 _ACCESS: Final[dict[str, Access]] = {"write": "write", "read": "read", "deny": "none"}
@@ -45,12 +44,17 @@ def profile_entries(
         yield minimal_entry()
     yield from (path_entry(rule.path, rule.access) for rule in rules if rule.access != "write")
     if protect:
-        yield from _protected(meaning, roots, home)
+        # What git and we take orders from, unless the profile itself has a rule for it.
+        ruled = {rule.path for rule in meaning.rules}
+        writable = [rule.path for rule in meaning.rules if rule.access == "write"]
+        for path in protected_paths([root for root in roots if meaning.access(root) == "write"], writable):
+            if path not in ruled and (home is None or not home.has(path)):
+                yield path_entry(path, "read")
     if home is not None:
         yield from home.entries(lambda path: meaning.access(path) != "none")
 
 
-def _leaves_home(rule: Rule, home: HiddenHome, roots: list[str]) -> bool:
+def _leaves_home(rule: PathRule, home: HiddenHome, roots: list[str]) -> bool:
     """Whether a rule can stand beside the home. Refuses one that would open it; a workspace may be in it, though."""
     if rule.access == "none" or not home.has(rule.path):
         return True
@@ -62,37 +66,26 @@ def _leaves_home(rule: Rule, home: HiddenHome, roots: list[str]) -> bool:
     return rule.access != "write" or not home.reserves(rule.path)
 
 
-def _protected(meaning: Policy, roots: list[str], home: HiddenHome | None) -> Iterator[SandboxEntry]:
-    """What git and we take orders from, unless the profile itself has a rule for it."""
-    named = {rule.path for rule in meaning.rules}
-    writable = [rule.path for rule in meaning.rules if rule.access == "write"]
-    for path in protected_paths([root for root in roots if meaning.access(root) == "write"], writable):
-        if path not in named and (home is None or not home.has(path)):
-            yield path_entry(path, "read")
-
-
-def _rules(sandbox: ProfileSandbox, cwd: str, pins: Pins) -> list[Rule]:
-    """One per path, the narrowest. `:minimal` is left out: it is many paths."""
+def _rules(sandbox: ProfileSandbox, cwd: str, pins: Pins) -> list[PathRule]:
+    """The rules of the profile, one per path, the narrowest. `:minimal` is left out: it is many paths."""
     writable = [pins[path] for path in sandbox.writable_paths(cwd)]
     found: dict[str, Access] = {}
     for rule in sandbox.rules:
         access = _ACCESS[rule.access]
-        for path in _paths(sandbox, rule, cwd):
+        if rule.place == MINIMAL:
+            continue
+        paths: Iterable[str]
+        if rule.glob:
+            place, pattern = split_pattern(rule.place)
+            bases = sandbox.paths(place, cwd)
+            paths = chain.from_iterable(matching_paths(base, pattern, sandbox.glob_scan_max_depth) for base in bases)
+        else:
+            paths = sandbox.paths(rule.place, cwd)
+        for path in paths:
             canonical = pins[path] if access == "write" else _fixed(path, writable)
             if _RANK[access] >= _RANK[found.get(canonical, "write")]:
                 found[canonical] = access
-    return [Rule(path, access) for path, access in found.items()]
-
-
-def _paths(sandbox: ProfileSandbox, rule: ProfileRule, cwd: str) -> Iterator[str]:
-    if rule.place == MINIMAL:
-        return
-    if not rule.glob:
-        yield from sandbox.paths(rule.place, cwd)
-        return
-    place, pattern = split_pattern(rule.place)
-    for base in sandbox.paths(place, cwd):
-        yield from matching_paths(base, pattern, sandbox.glob_scan_max_depth)
+    return [PathRule(path, access) for path, access in found.items()]
 
 
 def _fixed(path: str, writable: list[str]) -> str:

@@ -1,6 +1,6 @@
 """`ProfileSandbox`: what a permission profile of the user allows, as rules by place.
 
-Owns the rules and what their places stand for. Reading them from a configuration is the business of
+Owns the rules and what their places stand for. Reading them from a configuration is the matter of
 `config.permission_profiles`, making a sandbox of them that of `sandbox_modes`.
 """
 
@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from treadle.protocol.app.base import Variant
 from treadle.protocol.app.settings import (
+    DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
@@ -55,7 +56,7 @@ class ProfileSandbox(Variant, frozen=True, kw_only=True, tag="permissionProfile"
         )
 
     def without_writing(self) -> ProfileSandbox:
-        """The same places at most to be read, and no network: never wider than this one, whatever it allows."""
+        """This profile with its places at most to be read, and no network: never wider, whatever it allows."""
         rules = (
             ProfileRule(rule.place, "read" if rule.access == "write" else rule.access, rule.glob) for rule in self.rules
         )
@@ -104,27 +105,33 @@ Confinement: TypeAlias = SandboxPolicy | ProfileSandbox
 
 
 def as_policy(sandbox: Confinement) -> SandboxPolicy:
-    """As clients are told of it."""
+    """The sandbox as clients see it."""
     return sandbox.on_wire() if isinstance(sandbox, ProfileSandbox) else sandbox
 
 
 def with_roots(sandbox: Confinement, cwd: str, roots: Collection[str]) -> Confinement:
-    """The same with these workspace roots in place of the working directory alone."""
+    """The sandbox with these workspace roots in place of the working directory alone."""
     others = tuple(root for root in roots if root != cwd)
     if isinstance(sandbox, WorkspaceWriteSandboxPolicy):
         if cwd in roots:
             return structs.replace(sandbox, writable_roots=tuple(dict.fromkeys((*others, *sandbox.writable_roots))))
-        sandbox = _without_cwd(sandbox, cwd)
+        # The policies of clients always let the working directory be written; rules need not.
+        written = [WORKSPACE_ROOTS, *(os.path.join(cwd, root) for root in sandbox.writable_roots)]
+        written += [] if sandbox.exclude_slash_tmp else [SLASH_TMP]
+        written += [] if sandbox.exclude_tmpdir_env_var else [TMPDIR]
+        rules = (ProfileRule(ROOT, "read"), *(ProfileRule(place, "write") for place in dict.fromkeys(written)))
+        sandbox = ProfileSandbox(rules=rules, network_access=sandbox.network_access)
     if not isinstance(sandbox, ProfileSandbox):
         return sandbox
     own = tuple(dict.fromkeys((*others, *sandbox.workspace_roots)))
     return structs.replace(sandbox, workspace_roots=own, excludes_cwd=cwd not in roots)
 
 
-def _without_cwd(policy: WorkspaceWriteSandboxPolicy, cwd: str) -> ProfileSandbox:
-    """The policies of clients always let the working directory be written; rules need not."""
-    written = [WORKSPACE_ROOTS, *(os.path.join(cwd, root) for root in policy.writable_roots)]
-    written += [] if policy.exclude_slash_tmp else [SLASH_TMP]
-    written += [] if policy.exclude_tmpdir_env_var else [TMPDIR]
-    rules = (ProfileRule(ROOT, "read"), *(ProfileRule(place, "write") for place in dict.fromkeys(written)))
-    return ProfileSandbox(rules=rules, network_access=policy.network_access)
+def without_writing(sandbox: Confinement) -> Confinement:
+    """The sandbox without writing. Full access becomes reading everything, with network; a sandbox that is not ours
+    stays what it is."""
+    if isinstance(sandbox, DangerFullAccessSandboxPolicy):
+        return ReadOnlySandboxPolicy(network_access=True)
+    if isinstance(sandbox, WorkspaceWriteSandboxPolicy):
+        return ReadOnlySandboxPolicy(network_access=sandbox.network_access)
+    return sandbox.without_writing() if isinstance(sandbox, ProfileSandbox) else sandbox

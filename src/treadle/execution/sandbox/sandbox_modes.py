@@ -1,10 +1,9 @@
-"""What the sandbox modes and permission profiles of the app-server mean, as the sandbox object that the execution layer
-takes.
+"""The sandbox modes and permission profiles of the app-server, as the sandbox object that the execution layer takes.
 
 Read-only may read everything, workspace-write may also write below its roots, full access is no sandbox, and a profile
 of the user has rules of its own. Whatever it is, the home in use is out of reach, but for the instructions in it that
-models read. What git and we take orders from stays as it is below a writable root, where this machine can enforce that,
-but for a `.git` that is a writable root itself.
+models read. What git, we and other agents take orders from stays as it is below a writable root, where this machine can
+enforce that, but for a `.git` that is a writable root itself.
 """
 
 from __future__ import annotations
@@ -14,11 +13,18 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from treadle.execution.sandbox.hidden_home import HiddenHome, path_entry, root_entry
-from treadle.execution.sandbox.pinned_roots import Pins, pin, pinned_paths
 from treadle.execution.sandbox.policy import policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileSandbox
-from treadle.execution.sandbox.protected_paths import GIT, protected_paths
+from treadle.execution.sandbox.sandbox_roots import (
+    GIT,
+    HiddenHome,
+    Pins,
+    path_entry,
+    pin,
+    pinned_paths,
+    protected_paths,
+    root_entry,
+)
 from treadle.execution.uris import uri_from_path
 from treadle.protocol.app.settings import (
     DangerFullAccessSandboxPolicy,
@@ -26,15 +32,21 @@ from treadle.protocol.app.settings import (
     ReadOnlySandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.protocol.exec import FileSystemPermissions, Permissions, Sandbox, SandboxEntry
+from treadle.protocol.exec import (
+    FileSystemPermissions,
+    Permissions,
+    Sandbox,
+    SandboxEntry,
+)
 
-# For as long as the machine has only Landlock. Told once per thread, and once per client for commands without one.
+# A warning where the machine has only Landlock. Sent once per thread, and once per client for commands without one.
 UNPROTECTED: Final = (
-    "This machine cannot keep .git, .codex, .treadle and .agents read-only inside the sandbox: commands can change "
-    "them, and with them what you run later (git hooks). Install the package `bubblewrap`. Where it is there and does "
-    "not work, unprivileged user namespaces are switched off: see kernel.apparmor_restrict_unprivileged_userns (newer "
-    "Ubuntu; or give bwrap an AppArmor profile), kernel.unprivileged_userns_clone and user.max_user_namespaces, and "
-    "docs/sandbox.md. Until then a temporary directory that has Treadle's home in it is not writable either."
+    "This machine cannot keep .git, .codex, .claude and the like read-only inside the sandbox: commands can change "
+    "them, and with them what you run later (hooks of git and of agents). Install the package `bubblewrap`. Where it "
+    "is there and does not work, unprivileged user namespaces are switched off: see "
+    "kernel.apparmor_restrict_unprivileged_userns (newer Ubuntu; or give bwrap an AppArmor profile), "
+    "kernel.unprivileged_userns_clone and user.max_user_namespaces, and docs/sandbox.md. Until then a temporary "
+    "directory that has Treadle's home in it is not writable either."
 )
 
 
@@ -58,7 +70,7 @@ async def request_sandbox(policy: Confinement, cwd: str, home: str, *, protect: 
 
 
 def sandbox_for(policy: Confinement, cwd: str, *, home: str | None = None, protect: bool = True) -> Sandbox | None:
-    """The same, blocking; None when the policy asks for no confinement by us."""
+    """The sandbox of a command outside of any thread, blocking; None when the policy asks for no confinement by us."""
     return None if is_unconfined(policy) else _resolved(policy, cwd, home, protect=protect)
 
 
@@ -76,7 +88,7 @@ def _resolved(policy: Confinement, cwd: str, home: str | None, *, protect: bool)
 
 
 def _checked(policy: Confinement, cwd: str, pins: Pins, home: str | None, *, protect: bool) -> Sandbox:
-    """Blocking."""
+    """The sandbox object, after a check that the pinned roots are what they were. Blocking."""
     assert isinstance(policy, ReadOnlySandboxPolicy | WorkspaceWriteSandboxPolicy | ProfileSandbox)
     homes = HiddenHome(home) if home else None
     if may_write(policy):
@@ -130,7 +142,7 @@ def _workspace(
 
 async def check_enforceable(policy: Confinement, cwd: str, home: str) -> None:
     """Raises `ExecError` when commands of a permission profile could not be confined as it says: by this machine, or
-    with what is at its paths now. Whoever chooses one is told at once, not by every command."""
+    with what is at its paths now. So a bad choice fails at once, not with every command."""
     if isinstance(policy, ProfileSandbox):
         await asyncio.to_thread(_try_out, policy, cwd, home, protect=await can_protect())
 
@@ -151,6 +163,6 @@ async def can_protect() -> bool:
 def _has_bubblewrap() -> bool:
     # Loaded at the first question about it.
     from treadle.execution.sandbox.bubblewrap import Installation
-    from treadle.execution.sandbox.host import HOST
+    from treadle.execution.sandbox.confinement import HOST
 
     return os.environ.get("TREADLE_SANDBOX") != "landlock" and isinstance(HOST.bubblewrap(), Installation)

@@ -1,18 +1,60 @@
-"""Sessions: what a client owns on the server, kept for a while when its connection is lost."""
+"""Sessions of the exec-server: a client's processes, which survive the loss of its connection for a while.
+
+attach ─▶ attached ──connection lost──▶ detached ──`detached_s`──▶ ended, with its processes
+             ▲                             │
+             └────────── resume ───────────┘
+
+`ProcessMethods` answers the `process/*` requests of the connection that is attached, and `EventPush` sends it the
+events of the processes: in order, as fast as the peer takes them and no faster. It has no task and no queue of its own:
+each process has a cursor in its log. An append moves it on at once while the channel is writable; when it is not, the
+cursor stays behind, the log fills, and that blocks the process.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 
-from treadle.errors import INVALID_REQUEST, SESSION_ATTACHED, ExecError
-from treadle.events import Cursor
-from treadle.execution.local import LocalBackend, LocalProcess
-from treadle.execution.process_values import LogEvent
+from msgspec import UNSET, Struct, UnsetType
+from pybase64 import b64encode
+
+from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, SESSION_ATTACHED, ExecError
+from treadle.events import Cursor, Gap
+from treadle.execution.local_backend import LocalBackend
+from treadle.execution.local_process import LocalProcess
+from treadle.execution.process import TERMINATE_GRACE_S
+from treadle.execution.process_values import ExecParams, Exited, LogEvent, Output
 from treadle.execution.supervisor import Supervisor
+from treadle.execution.uris import path_from_uri
+from treadle.protocol.exec import (
+    AckParams,
+    ClosedNotice,
+    CloseStdinParams,
+    Empty,
+    ExitedNotice,
+    ListResult,
+    NoParams,
+    OutputNotice,
+    ProcessSummary,
+    ReadParams,
+    ReadResult,
+    ResizeParams,
+    SignalParams,
+    StartParams,
+    StartResult,
+    TerminateParams,
+    TerminateResult,
+    WireChunk,
+    WireEvicted,
+    WriteParams,
+    WriteResult,
+)
+from treadle.rpc import encode_notification
+from treadle.transport import RpcLink
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -22,6 +64,9 @@ DETACHED_S = 30.0
 PROBE_S = 2.0
 END_GRACE_S = 0.5
 MAX_SESSIONS = 1024
+# A request may not hold a connection's slot for longer than this; the client polls again.
+MAX_WAIT_MS = 10 * 60 * 1000
+MAX_GRACE_S = 60.0
 
 
 class Attached(Protocol):
@@ -31,7 +76,7 @@ class Attached(Protocol):
         """Make sure that the peer is alive; end the connection otherwise."""
 
 
-class Session:
+class ExecSession:
     """One client's processes. At most one connection is attached."""
 
     def __init__(self, backend: LocalBackend) -> None:
@@ -42,7 +87,7 @@ class Session:
         self.expiry: asyncio.TimerHandle | None = None
 
     def expect_acks(self, process: LocalProcess) -> None:
-        """From here on the process is held back by what its client has not acknowledged."""
+        """Block the process, from here on, while its client has too much not acknowledged."""
         if not process.closed:
             self._acks[process] = process.log.cursor(0, notify=lambda: self._release_if_closed(process))
 
@@ -52,7 +97,7 @@ class Session:
             cursor.advance(seq)
 
     def _release_if_closed(self, process: LocalProcess) -> None:
-        """There is nothing left to hold back."""
+        """Remove the cursor of a process that has closed: nothing is left to hold back."""
         if process.closed and process in self._acks:
             self._acks.pop(process).close()
 
@@ -75,22 +120,31 @@ class Sessions:
         self._supervisor = supervisor
         self._spawn = spawn
         self._detached_s = detached_s
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ExecSession] = {}
 
-    def attach(self, connection: Attached, resume_id: str | None) -> Session:
+    def attach(self, connection: Attached, resume_id: str | None) -> ExecSession:
         """A new session, or the one to resume."""
         if resume_id is None:
             if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_idle_one():
                 raise ExecError(f"{MAX_SESSIONS} sessions are open: try again later", INVALID_REQUEST)
-            session = Session(LocalBackend(self._supervisor, rereadable=True))
+            session = ExecSession(LocalBackend(self._supervisor, rereadable=True))
             self._sessions[session.id] = session
-        else:
-            session = self._resumable(resume_id)
-        session.attached = connection
-        return session
+            session.attached = connection
+            return session
+        found = self._sessions.get(resume_id)
+        if found is None:
+            raise ExecError(f"unknown session id {resume_id}", INVALID_REQUEST)
+        if found.attached is not None:
+            found.attached.probe(PROBE_S)
+            raise ExecError(f"session {resume_id} is already attached to another connection", SESSION_ATTACHED)
+        if found.expiry is not None:
+            found.expiry.cancel()
+            found.expiry = None
+        found.attached = connection
+        return found
 
     def _drop_an_idle_one(self) -> bool:
-        """Make room: the oldest detached session in which nothing runs goes before its time."""
+        """End the oldest detached session in which nothing runs before its time, for a new one."""
         for session in self._sessions.values():
             if session.attached is None and session.expiry is not None and not session.backend.open_processes():
                 session.expiry.cancel()
@@ -98,28 +152,16 @@ class Sessions:
                 return True
         return False
 
-    def _resumable(self, session_id: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise ExecError(f"unknown session id {session_id}", INVALID_REQUEST)
-        if session.attached is not None:
-            session.attached.probe(PROBE_S)
-            raise ExecError(f"session {session_id} is already attached to another connection", SESSION_ATTACHED)
-        if session.expiry is not None:
-            session.expiry.cancel()
-            session.expiry = None
-        return session
-
-    def detach(self, session: Session) -> None:
+    def detach(self, session: ExecSession) -> None:
         """The connection is gone; the session waits for it to come back, then ends."""
         session.attached = None
         session.expiry = asyncio.get_running_loop().call_later(self._detached_s, self._expire, session)
 
-    def _expire(self, session: Session) -> None:
+    def _expire(self, session: ExecSession) -> None:
         if self._sessions.pop(session.id, None) is not None:
             self._spawn(self._end(session))
 
-    async def _end(self, session: Session) -> None:
+    async def _end(self, session: ExecSession) -> None:
         logger.info("session ends", {"session": session.id, "processes": len(session.backend.open_processes())})
         session.release()
         await session.backend.close(END_GRACE_S)
@@ -136,3 +178,197 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+
+# --- one connection --------------------------------------------------------------------------------------------------
+
+
+class ProcessMethods:
+    """Requests about the processes of a session, answered over the connection that is attached to it."""
+
+    def __init__(self, session: ExecSession, push: EventPush) -> None:
+        self._session = session
+        self._push = push
+        self.handlers: Mapping[str, Callable[[Any], Awaitable[Struct]]] = {
+            "process/start": self._start,
+            "process/read": self._read,
+            "process/write": self._write,
+            "process/signal": self._signal,
+            "process/terminate": self._terminate,
+            "process/resize": self._resize,
+            "process/closeStdin": self._close_stdin,
+            "process/list": self._list,
+        }
+
+    def resume_pushes(self) -> None:
+        """After an attach: events from now on; the client fetches by `process/read` what it missed."""
+        for process in self._session.backend.open_processes():
+            self._push.add(process, process.log.last_seq)
+
+    def started(self, params: StartParams) -> None:
+        """The reply to `process/start` is on its way: events may follow."""
+        process = self._session.backend.get(params.process_id)
+        if process is not None:
+            self._push.add(process, 0)
+
+    def acknowledge(self, params: AckParams) -> None:
+        process = self._session.backend.get(params.process_id)
+        if process is not None:
+            self._session.acknowledge(process, params.seq)
+
+    async def _start(self, params: StartParams) -> StartResult:
+        if not params.argv:
+            raise ExecError("argv must not be empty", INVALID_PARAMS)
+        cwd = path_from_uri(params.cwd, field="cwd")
+        # What asks for confinement or set-up that this server does not do must not run without it.
+        if params.enforce_managed_network or params.managed_network is not None or params.network_proxy is not None:
+            raise ExecError("this server has no managed network: the process was not started", INVALID_REQUEST)
+        if params.shell_snapshot is not None:
+            raise ExecError("this server has no shell snapshots: the process was not started", INVALID_REQUEST)
+        process = await self._session.backend.start(
+            ExecParams(
+                process_id=params.process_id,
+                argv=params.argv,
+                cwd=cwd,
+                env=params.env,
+                env_policy=params.env_policy,
+                tty=params.tty,
+                pipe_stdin=params.pipe_stdin,
+                arg0=params.arg0,
+                sandbox=params.sandbox,
+            )
+        )
+        if params.acks is True:
+            self._session.expect_acks(process)
+        return StartResult(process_id=params.process_id, sandbox_type=process.sandbox_type)
+
+    async def _read(self, params: ReadParams) -> ReadResult:
+        process = self._known(params.process_id)
+        wait_ms = min(params.wait_ms or 0, MAX_WAIT_MS)
+        response = await process.read(params.after_seq, params.max_bytes, wait_ms)
+        evicted = response.evicted
+        return ReadResult(
+            chunks=tuple(
+                WireChunk(seq=chunk.seq, stream=chunk.stream.value, chunk=chunk.chunk) for chunk in response.chunks
+            ),
+            next_seq=response.next_seq,
+            exited=response.exited,
+            exit_code=response.exit_code,
+            closed=response.closed,
+            failure=response.failure,
+            sandbox_denied=response.sandbox_denied,
+            evicted=UNSET if evicted is None else WireEvicted(first_seq=evicted.first_seq, last_seq=evicted.last_seq),
+            exited_seq=UNSET if response.exited_seq is None else response.exited_seq,
+        )
+
+    async def _write(self, params: WriteParams) -> WriteResult:
+        if not params.write_id:
+            raise ExecError("writeId must not be empty", INVALID_PARAMS)
+        backend = self._session.backend
+        process = backend.get(params.process_id)
+        if process is None:
+            return WriteResult(status="starting" if backend.is_starting(params.process_id) else "unknownProcess")
+        result = await process.write(params.chunk, params.write_id)
+        return WriteResult(status=result.status.value)
+
+    async def _signal(self, params: SignalParams) -> Empty:
+        process = self._session.backend.get(params.process_id)
+        if process is not None:
+            await process.signal(params.signal)
+        return Empty()
+
+    async def _terminate(self, params: TerminateParams) -> TerminateResult:
+        if self._session.backend.cancel_start(params.process_id):
+            return TerminateResult(running=True)
+        process = self._session.backend.get(params.process_id)
+        if process is None:
+            return TerminateResult(running=False)
+        grace = TERMINATE_GRACE_S if isinstance(params.grace_ms, UnsetType) else params.grace_ms / 1000
+        return TerminateResult(running=await process.terminate(min(grace, MAX_GRACE_S)))
+
+    async def _resize(self, params: ResizeParams) -> Empty:
+        await self._known(params.process_id).resize(params.rows, params.cols)
+        return Empty()
+
+    async def _close_stdin(self, params: CloseStdinParams) -> Empty:
+        await self._known(params.process_id).close_stdin()
+        return Empty()
+
+    async def _list(self, params: NoParams) -> ListResult:
+        return ListResult(
+            processes=tuple(
+                ProcessSummary(
+                    process_id=info.process_id,
+                    argv=info.argv,
+                    tty=info.tty,
+                    next_seq=info.next_seq,
+                    exited=info.exited,
+                    exit_code=info.exit_code,
+                    closed=info.closed,
+                )
+                for info in await self._session.backend.processes()
+            )
+        )
+
+    def _known(self, process_id: str) -> LocalProcess:
+        backend = self._session.backend
+        if backend.is_starting(process_id):
+            raise ExecError(f"process id {process_id} is starting", INVALID_REQUEST)
+        process = backend.get(process_id)
+        if process is None:
+            raise ExecError(f"unknown process id {process_id}", INVALID_REQUEST)
+        return process
+
+
+class EventPush:
+    """The pushes of one connection."""
+
+    def __init__(self, link: RpcLink) -> None:
+        self._link = link
+        self._cursors: dict[LocalProcess, Cursor[LogEvent]] = {}
+
+    def add(self, process: LocalProcess, after_seq: int) -> None:
+        """Push what comes after `after_seq`, beginning now."""
+        cursor = process.log.cursor(after_seq)
+        self._cursors[process] = cursor
+        cursor.notify = partial(self._flush, process, cursor)
+        self._flush(process, cursor)
+
+    def resume(self) -> None:
+        """The channel is writable again."""
+        for process, cursor in tuple(self._cursors.items()):
+            self._flush(process, cursor)
+
+    def close(self) -> None:
+        for cursor in self._cursors.values():
+            cursor.close()
+        self._cursors.clear()
+
+    def _flush(self, process: LocalProcess, cursor: Cursor[LogEvent]) -> None:
+        while self._link.channel.writable:
+            item = cursor.take()
+            if item is None:
+                break
+            if isinstance(item, Gap):  # it shows as a jump in the numbers; `process/read` reports it
+                continue
+            event = item.event
+            if isinstance(event, Output):
+                # The chunk is put into the last and still empty member of the notification: base64 needs no escapes.
+                notice = OutputNotice(process_id=process.process_id, seq=event.seq, stream=event.stream.value, chunk="")
+                frame = encode_notification("process/output", notice)
+                self._link.channel.send(frame[:-3] + b64encode(event.chunk) + frame[-3:])
+            elif isinstance(event, Exited):
+                self._link.notify(
+                    "process/exited",
+                    ExitedNotice(
+                        process_id=process.process_id,
+                        seq=event.seq,
+                        exit_code=event.exit_code,
+                        sandbox_denied=event.sandbox_denied,
+                    ),
+                )
+            else:
+                self._link.notify("process/closed", ClosedNotice(process_id=process.process_id, seq=event.seq))
+        if process.log.closed and cursor.position >= process.log.last_seq:
+            cursor.close()
+            self._cursors.pop(process, None)

@@ -1,7 +1,8 @@
 """Errors of an app-server as `Fault`s. Pure.
 
-Structure comes first: the `codexErrorInfo` of a turn, the data and code of a JSON-RPC error, the exit code of a
-process. Error texts are looked at last, because they change with every version.
+Structure comes first: the `failure` that our server sends with a turn that failed, the `codexErrorInfo` of any server,
+the data and code of a JSON-RPC error, the exit code of a process. Texts are looked at last, for the real codex alone,
+which has no field for some of it: they change with every version.
 """
 
 from __future__ import annotations
@@ -22,14 +23,45 @@ from treadle.client.sdk_errors import (
     ServerBusyError,
     TransportClosedError,
 )
-from treadle.host.fault_text import RETRYABLE, advice, clean, duration, limit_ends, says_logged_out, tail
-from treadle.host.faults import Fault, FaultKind
+from treadle.host.faults import (
+    RETRYABLE,
+    Fault,
+    FaultKind,
+    advice,
+    clean,
+    duration,
+    limit_ends,
+    says_logged_out,
+    tail,
+)
 from treadle.protocol.app.accounts import RateLimitSnapshot
-from treadle.protocol.app.turn_errors import TurnError
+from treadle.protocol.app.turns import ModelFailure, TurnError
 
 HALF_DONE: Final = "What it was doing may be half done: look before it is done again."
 INSTALL: Final = "Install codex with `npm i -g @openai/codex`, or leave the program out to use Treadle's own server."
 
+# What our server calls a failure of a model (`ErrorKind`).
+_FAILURES: Final[Mapping[str, FaultKind]] = {
+    "absent": "network",
+    "unreachable": "network",
+    "untrusted": "network",
+    "redirected": "network",
+    "unreadable": "network",
+    "cut": "network",
+    "overloaded": "overloaded",
+    "server_failed": "overloaded",
+    "rate_limited": "rate_limited",
+    "quota": "usage_limit",
+    "unauthorized": "auth",
+    "forbidden": "auth",
+    "not_found": "model_not_found",
+    "refused": "refused",
+    "context_too_long": "context_window",
+    "policy": "policy",
+}
+# Of these kinds, what is the same again until somebody changes something.
+_LASTING: Final[frozenset[str]] = frozenset({"untrusted", "redirected", "unreadable"})
+# What any server says in `codexErrorInfo`, in small letters.
 _WORDS: Final[Mapping[str, FaultKind]] = {
     "unauthorized": "auth",
     "usagelimitexceeded": "usage_limit",
@@ -63,22 +95,27 @@ _BY_STATUS: Final[Mapping[int, FaultKind]] = {
     503: "overloaded",
 }
 # The real codex calls it `other` when a stream breaks off.
-_NETWORK_IF_SAID: Final = re.compile(
-    r"^(?:stream disconnected before completion|error sending request)\b", re.IGNORECASE
-)
-# The protocol has no place for it, so our server says it in words.
-_ASKED_WAIT: Final = re.compile(r"asks to wait (\d{1,9}(?:\.\d+)?) s\b")
-_RETIRED: Final = frozenset({"auth", "missing", "startup", "dead", "stuck"})
+_BROKEN_OFF: Final = re.compile(r"^(?:stream disconnected before completion|error sending request)\b", re.IGNORECASE)
+REPLACED: Final[frozenset[FaultKind]] = frozenset({"auth", "missing", "startup", "dead", "stuck"})
+"""Kinds after which a runtime on an app-server is replaced: a server reads its login when it starts."""
 
 
 class FaultContext(Struct, frozen=True):
-    """What else is known: values that must not be shown, the limits that the provider reported, and how to log in
-    again.
+    """What else is known.
+
+    Args:
+        secrets: Values that must not be shown.
+        limits: The limits that the provider reported last.
+        login: How to log in again.
+        now: Seconds since 1970, for when a limit ends.
+        replaced: Kinds after which the runtime is to be replaced.
     """
 
     secrets: tuple[str, ...] = ()
     limits: RateLimitSnapshot | None = None
     login: str = ""
+    now: float = 0.0
+    replaced: frozenset[FaultKind] = REPLACED
 
 
 NO_CONTEXT: Final = FaultContext()
@@ -91,33 +128,58 @@ def turn_fault(error: TurnError | None, context: FaultContext = NO_CONTEXT) -> F
     """Why a turn has failed."""
     if error is None:
         return _fault("other", "The turn failed, and the server does not say why.", context)
+    if isinstance(error.failure, ModelFailure):
+        return _model_fault(error.message, error.failure, context)
     details = error.additional_details
     message = error.message if not details or details in error.message else f"{error.message} ({details})"
     message, code = _unwrapped(message)
-    kind = info_kind(error.codex_error_info) or _CODES.get(code) or _kind_of_words(message)
+    kind = info_kind(error.codex_error_info) or _CODES.get(code)
+    if kind is None:
+        kind = "auth" if says_logged_out(message) else "network" if _BROKEN_OFF.search(message) else "other"
     fault = _fault(kind, message, context)
+    return _with_reset(fault, context.limits) if kind in ("usage_limit", "rate_limited") else fault
+
+
+def _model_fault(message: str, failure: ModelFailure, context: FaultContext) -> Fault:
+    """A failure that our server describes in fields."""
+    message, code = _unwrapped(message)
+    kind = _FAILURES.get(failure.kind, "other")
+    if kind == "refused":  # the provider may have said of what
+        kind = _CODES.get(code, kind)
+    fault = _fault(kind, message, context)
+    fault = replace(
+        fault,
+        # Without a status nothing was sent: a key that is missing is named by the message itself.
+        advice="" if kind == "auth" and failure.status is None else fault.advice,
+        retryable=fault.retryable and failure.kind not in _LASTING,
+        retry_after_s=failure.retry_after_s,
+    )
     if kind not in ("usage_limit", "rate_limited"):
         return fault
-    return _with_reset(_with_wait(fault), context.limits)
+    wait = failure.retry_after_s
+    if wait is not None and kind == "rate_limited":
+        fault = replace(fault, resets_at=context.now + wait, advice=f"Try again in {duration(wait)}.")
+    elif wait is not None:
+        resets_at = context.now + wait
+        fault = replace(fault, resets_at=resets_at, advice=f"{limit_ends(resets_at)} {fault.advice}".strip())
+    return fault if fault.resets_at is not None else _with_reset(fault, context.limits)
 
 
 def info_kind(info: Any) -> FaultKind | None:
-    """What a `codexErrorInfo` means; None when it does not say."""
+    """What a `codexErrorInfo` means, as a struct or as it stands in the data of a JSON-RPC error; None when it does
+    not say."""
     if isinstance(info, str):
         return _WORDS.get(info.replace("_", "").lower())
-    for name in ("http_connection_failed", "response_stream_connection_failed", "response_stream_disconnected"):
+    for name in (
+        "http_connection_failed",
+        "response_stream_connection_failed",
+        "response_stream_disconnected",
+        "response_too_many_failed_attempts",
+    ):
         failure = getattr(info, name, None)
         if failure is not None:
             return _status_kind(failure.http_status_code)
-    failed = getattr(info, "response_too_many_failed_attempts", None)
-    if failed is not None:
-        return _status_kind(failed.http_status_code)
-    return _plain_info(info) if isinstance(info, dict) else None
-
-
-def _plain_info(info: Mapping[str, Any]) -> FaultKind | None:
-    """As it stands in the data of a JSON-RPC error."""
-    for name, value in info.items():
+    for name, value in info.items() if isinstance(info, dict) else ():
         if isinstance(value, dict) and "httpStatusCode" in value:
             return _status_kind(value["httpStatusCode"])
         found = _WORDS.get(name.replace("_", "").lower())
@@ -150,20 +212,6 @@ def _unwrapped(message: str) -> tuple[str, str]:
     return found.message, found.code or ""
 
 
-def _kind_of_words(text: str) -> FaultKind:
-    if says_logged_out(text):
-        return "auth"
-    return "network" if _NETWORK_IF_SAID.search(text) else "other"
-
-
-def _with_wait(fault: Fault) -> Fault:
-    asked = _ASKED_WAIT.search(fault.message)
-    if asked is None:
-        return fault
-    wait = float(asked[1])
-    return replace(fault, retry_after_s=wait, advice=f"Try again in {duration(wait)}.")
-
-
 def _with_reset(fault: Fault, limits: RateLimitSnapshot | None) -> Fault:
     windows = [] if limits is None else [window for window in (limits.primary, limits.secondary) if window is not None]
     known = [window for window in windows if window.resets_at is not None]
@@ -185,11 +233,27 @@ def error_fault(error: Exception, context: FaultContext = NO_CONTEXT, *, startin
         case FileNotFoundError():
             return _fault("missing", str(error), context)
         case TransportClosedError():
-            return _transport_fault(error, context, starting=starting)
+            if isinstance(error.__cause__, FileNotFoundError):
+                return _fault("missing", str(error), context)
+            last = tail(error.stderr_tail or "", context.secrets)
+            message = str(error).partition("; its last words:")[0]
+            ended: FaultKind = "auth" if says_logged_out("", last) else "startup" if starting else "dead"
+            fault = _fault(ended, message, context)
+            return replace(fault, exit_code=error.exit_code, stderr_tail=last, replace_runtime=True)
         case ConfigurationError():
-            return _fault("startup" if starting else "refused", error.message, context, retire=starting)
+            return _fault("startup" if starting else "refused", error.message, context)
         case JsonRpcError():
-            return _rpc_fault(error, context, starting=starting)
+            data = error.data if isinstance(error.data, dict) else {}
+            if data.get("action") == "relogin":
+                detail = data.get("detail")
+                return _fault("auth", detail if isinstance(detail, str) and detail else error.message, context)
+            kind: FaultKind | None = info_kind(data.get("codexErrorInfo"))
+            if kind is None and isinstance(error, ServerBusyError):
+                kind = "overloaded"
+            if kind is None and says_logged_out(error.message):
+                kind = "auth"
+            fault = _fault(kind or ("startup" if starting else "refused"), error.message, context)
+            return _with_reset(fault, context.limits) if kind == "usage_limit" else fault
         case RequestTimeout():
             return _fault("stuck", str(error), context)
         case CodexError():
@@ -197,36 +261,12 @@ def error_fault(error: Exception, context: FaultContext = NO_CONTEXT, *, startin
     return _fault("startup" if starting else "other", f"{type(error).__name__}: {error}", context)
 
 
-def _rpc_fault(error: JsonRpcError, context: FaultContext, *, starting: bool) -> Fault:
-    data = error.data if isinstance(error.data, dict) else {}
-    if data.get("action") == "relogin":
-        detail = data.get("detail")
-        return _fault("auth", detail if isinstance(detail, str) and detail else error.message, context)
-    kind: FaultKind | None = info_kind(data.get("codexErrorInfo"))
-    if kind is None and isinstance(error, ServerBusyError):
-        kind = "overloaded"
-    if kind is None and says_logged_out(error.message):
-        kind = "auth"
-    fault = _fault(kind or ("startup" if starting else "refused"), error.message, context)
-    return _with_reset(fault, context.limits) if kind == "usage_limit" else fault
-
-
-def _transport_fault(error: TransportClosedError, context: FaultContext, *, starting: bool) -> Fault:
-    if isinstance(error.__cause__, FileNotFoundError):
-        return _fault("missing", str(error), context)
-    last = tail(error.stderr_tail or "", context.secrets)
-    message = str(error).partition("; its last words:")[0]
-    kind: FaultKind = "auth" if says_logged_out("", last) else "startup" if starting else "dead"
-    return replace(_fault(kind, message, context), exit_code=error.exit_code, stderr_tail=last, retire=True)
-
-
-def _fault(kind: FaultKind, message: str, context: FaultContext, *, retire: bool | None = None) -> Fault:
-    # A key that is missing is named by the message itself.
+def _fault(kind: FaultKind, message: str, context: FaultContext) -> Fault:
     own = {"auth": "" if "environment variable" in message else context.login, "missing": INSTALL, "dead": HALF_DONE}
     return Fault(
         kind=kind,
         message=clean(message, context.secrets),
         advice=own[kind] if kind in own else advice(kind, message),
-        retire=kind in _RETIRED if retire is None else retire,
+        replace_runtime=kind in context.replaced,
         retryable=kind in RETRYABLE,
     )

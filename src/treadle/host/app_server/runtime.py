@@ -8,37 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from treadle.arguments import limit as seconds_or_none
 from treadle.arguments import one_of
-from treadle.client.approval_requests import ApprovalDecision, ApprovalRequest
-from treadle.client.argument_checks import check_config, folder_of
 from treadle.client.codex_config import CodexConfig
-from treadle.client.metadata import check_metadata
-from treadle.client.modes import Sandbox, sandbox_mode
-from treadle.client.options import TurnOptions
-from treadle.client.params import turn_params
-from treadle.client.retry import async_retry_on_overload
+from treadle.client.lifecycle import async_retry_on_overload, check_metadata
+from treadle.client.params import Sandbox, TurnOptions, check_config, folder_of, sandbox_mode, turn_params
 from treadle.client.router import Stream
 from treadle.client.sdk_errors import CodexError, JsonRpcError, TransportClosedError
+from treadle.client.server_requests import ApprovalDecision, ApprovalRequest
 from treadle.client.tools import tools_by_name
-from treadle.client.turn_input import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
+from treadle.client.turn_values import ImageInput, Input, InputItem, LocalImageInput, TextInput, wire_input
 from treadle.errors import ArgumentError, ArgumentValueError
-from treadle.host.app_server.approval_asks import ask_of, decision_of
-from treadle.host.app_server.faults import FaultContext, error_fault
-from treadle.host.app_server.host_client import HostClient
-from treadle.host.app_server.server_config import login_advice, server_config
-from treadle.host.app_server.server_events import events_of
-from treadle.host.ask import AskPerson
-from treadle.host.fault_text import BUSY, CLOSED, NOT_OPEN
-from treadle.host.faults import Fault, ResumeFailed, RuntimeFault
-from treadle.host.history_text import history_text
-from treadle.host.limited_tools import limited
-from treadle.host.runtime import Opened, Opening, RuntimeEvent, TurnEnded, UserInput, begins_work
+from treadle.host.app_server.faults import NO_CONTEXT, REPLACED, FaultContext, error_fault
+from treadle.host.app_server.host_client import HostClient, login_advice, server_config
+from treadle.host.app_server.server_events import NEED_CONTEXT, ask_of, decision_of, events_of
+from treadle.host.approver import AskPerson
+from treadle.host.chat_messages import history_text
+from treadle.host.faults import BUSY, CLOSED, NOT_OPEN, Fault, FaultKind, ResumeFailed, RuntimeFault
+from treadle.host.host_tools import limited
+from treadle.host.runtime import (
+    Notice,
+    Opened,
+    Opening,
+    RuntimeEvent,
+    TurnEnded,
+    Usage,
+    UsageReported,
+    UserInput,
+    begins_work,
+)
+from treadle.host.timeouts import TOOL_S
 from treadle.protocol.app.thread_history import ThreadRevertParams
 from treadle.protocol.app.thread_methods import ThreadResumeParams, ThreadStartParams
 from treadle.secrets import secrets_in
@@ -53,9 +58,9 @@ CLOSE_S: Final = 10.0
 START_S: Final = 30.0
 """For a turn that was accepted to begin."""
 USAGE_S: Final = 1.0
-"""The tokens of a resumed thread are told right after it, if at all."""
-TOOL_S: Final = 90.0
+"""The tokens of a resumed thread come right after it, if at all."""
 _EMPTY: Final = Fault(kind="refused", message="There is nothing to send: the message is empty.")
+_REFUSED: Final = frozenset({"refused", "context_window", "policy"})
 _NO_TURN: Final = Fault(kind="refused", message="No turn was started, so there is nothing to wait for.")
 _SANDBOXES: Final = {sandbox_mode(sandbox): sandbox for sandbox in Sandbox}
 
@@ -72,6 +77,10 @@ class AppServerRuntime:
         tool_timeout: Seconds that one of the host's own tools may take; None has no limit.
     """
 
+    _EPHEMERAL: ClassVar[bool] = False
+    _OPTIONS: ClassVar[frozenset[str]] = frozenset(TurnOptions.__annotations__)
+    _REPLACED: ClassVar[frozenset[FaultKind]] = REPLACED
+
     def __init__(
         self,
         config: CodexConfig | None = None,
@@ -84,17 +93,17 @@ class AppServerRuntime:
         check_config(config)
         self._config = server_config(config, provider=provider, api_key=api_key, base_url=base_url)
         self._login = login_advice(config, provider=provider, has_key=api_key is not None)
-        overrides = () if config is None else config.config_overrides
-        self._secrets = tuple(secrets_in(self._config.env or {}, overrides))
         self._tool_timeout = seconds_or_none(tool_timeout)
-        self._client = HostClient(self._config)
-        self._shaken = False
+        self._client = HostClient(self._config, ephemeral_only=self._EPHEMERAL)
+        self._connected = False
         self._dead: Fault | None = None
         self._thread_id = ""
+        self._usage: Usage | None = None
         self._turn: Stream | None = None
         self._said: UserInput = ""
         self._did_nothing = False
         """Whether the last turn failed before anything was said or done in it."""
+        self._was_refused = False
         self._began_work = False
         self._interrupted = False
         self._turns: deque[str] = deque(maxlen=64)
@@ -107,39 +116,45 @@ class AppServerRuntime:
     @property
     def is_over(self) -> bool:
         """Whether the server has ended, or the connection to it."""
-        return self._shaken and self._client.is_over
+        return self._connected and self._client.is_over
 
     # --- the thread ---
 
     async def open(self, opening: Opening, ask: AskPerson) -> Opened:
         """Start the server, unless it is there, and open the thread."""
         tools = tools_by_name(opening.tools)
-        members = {"developer_instructions": _instructions(opening), "cwd": folder_of(self._client, opening.cwd)}
-        params = {**members, "model": opening.model, **_permissions(opening)}
+        # Our server takes new instructions for a thread that it resumes; the real codex keeps those that it has.
+        unknown = opening.history if opening.resume is None else opening.history[: opening.before_thread]
+        instructions = "\n\n".join(filter(None, [opening.instructions, history_text(unknown)]))
+        sandbox = "workspace-write" if opening.sandbox is None else opening.sandbox
+        params = {
+            "developer_instructions": instructions or None,
+            "cwd": folder_of(self._client, opening.cwd),
+            "model": opening.model,
+            # Said explicitly: what the server's settings say may be meant for somebody who sits in front of it.
+            "sandbox": one_of("sandbox", sandbox, [name for name in _SANDBOXES if name]),
+            "approval_policy": "on-request",
+            "approvals_reviewer": "user",
+        }
 
         async def approve(request: ApprovalRequest) -> ApprovalDecision:
             return decision_of(await ask(ask_of(request)))
 
         self._client.handlers.approval = approve
         async with self._faults(starting=True):
-            await self._connect()
+            if not self._connected:  # once for a connection, however often a thread is opened
+                try:
+                    await self._client.start()
+                    check_metadata(await self._client.initialize())
+                except asyncio.CancelledError:
+                    await self._end()
+                    raise
+                self._connected = True
             opened = await (self._start(opening, params) if opening.resume is None else self._resume(opening, params))
         limited_tools = {name: limited(tool, self._tool_timeout) for name, tool in tools.items()}
         self._client.handlers.add_tools(opened.thread_id, limited_tools)
         self._thread_id = self._client.thread_id = opened.thread_id
         return opened
-
-    async def _connect(self) -> None:
-        """Once for a connection, however often a thread is opened."""
-        if self._shaken:
-            return
-        try:
-            await self._client.start()
-            check_metadata(await self._client.initialize())
-        except asyncio.CancelledError:
-            await self._end()
-            raise
-        self._shaken = True
 
     async def _start(self, opening: Opening, members: Mapping[str, Any]) -> Opened:
         specs = tuple(tool.spec() for tool in opening.tools) or None
@@ -162,7 +177,7 @@ class AppServerRuntime:
         if answer.thread.id != wanted:
             message = f"The server was asked for the thread {wanted} and opened {answer.thread.id}."
             raise ResumeFailed(Fault(kind="refused", message=message))
-        usage = await client.hear(lambda: client.usage, USAGE_S)
+        usage = await client.wait_for(lambda: client.usage, USAGE_S)
         return Opened(thread_id=wanted, model=answer.model, usage=usage)
 
     # --- turns ---
@@ -174,47 +189,46 @@ class AppServerRuntime:
                 raise RuntimeFault(NOT_OPEN)
             if self._turn is not None and not self._turn.completed and not self._interrupted:
                 raise RuntimeFault(BUSY)
-            said, params, limit = self._prepared(user_input, options)
-            self._give_turn_up()
-            if self._did_nothing and user_input == self._said:
-                await self._take_back(self._turns[-1])
+            try:
+                unknown = next((name for name in options if name not in self._OPTIONS), None)
+                if unknown is not None:
+                    known = ", ".join(sorted(self._OPTIONS))
+                    raise ArgumentValueError(unknown, f"a turn has no option `{unknown}`; there are {known}")
+                said: Input = (
+                    TextInput(user_input) if isinstance(user_input, str) else [_sdk_item(part) for part in user_input]
+                )
+                if not user_input or not wire_input(said):
+                    raise RuntimeFault(_EMPTY)
+                given = dict(options)
+                limit = seconds_or_none(given.pop("timeout", None))
+                params = self._turn_params(said, given)
+            except ArgumentError as error:
+                raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
+            self._close_turn()
+            await self._take_back(user_input)
             answer = await self._client.turn_start(self._thread_id, wire_input(said), params=params, timeout=limit)
             self._said = user_input
             self._read(answer.turn.id)
         return answer.turn.id
 
-    async def _take_back(self, turn_id: str) -> None:
-        """The same is said once more: without this the model would be told it twice."""
-        try:
-            await self._client.thread_revert(ThreadRevertParams(thread_id=self._thread_id, before_turn_id=turn_id))
-        except JsonRpcError as error:
-            logger.debug("turn %s is not taken back: %s", turn_id, error)
+    async def _take_back(self, user_input: UserInput | None) -> None:
+        """Take back the last turn if it failed before anything was said or done, and the same message comes again: the
+        model would get it twice. What the provider refuses is taken back in any case: it would be refused with
+        everything that follows it, too."""
+        if self._did_nothing and (self._was_refused or user_input == self._said):
+            turn_id, self._did_nothing = self._turns[-1], False
+            try:
+                await self._client.thread_revert(ThreadRevertParams(thread_id=self._thread_id, before_turn_id=turn_id))
+            except JsonRpcError as error:
+                logger.debug("turn %s is not taken back: %s", turn_id, error)
 
-    def _prepared(
-        self, user_input: UserInput, options: Mapping[str, Any]
-    ) -> tuple[Input, TurnStartParams, float | None]:
-        """What is sent, and how long the answer may take. Raises `RuntimeFault` for what cannot be sent."""
-        try:
-            unknown = next((name for name in options if name not in TurnOptions.__annotations__), None)
-            if unknown is not None:
-                known = ", ".join(TurnOptions.__annotations__)
-                raise ArgumentValueError(unknown, f"a turn has no option `{unknown}`; there are {known}")
-            said = _sdk_input(user_input)
-            if not user_input or not wire_input(said):
-                raise RuntimeFault(_EMPTY)
-            given = dict(options)
-            limit = seconds_or_none(given.pop("timeout", None))
-            sandbox = given.pop("sandbox", None)
-            if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
-                sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
-            named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
-            return (
-                said,
-                turn_params(self._thread_id, said, sandbox=sandbox, has_approval_handler=True, **named, **given),
-                limit,
-            )
-        except ArgumentError as error:
-            raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
+    def _turn_params(self, said: Input, given: dict[str, Any]) -> TurnStartParams:
+        """The parameters of `turn/start` for these options. Raises `ArgumentError`."""
+        sandbox = given.pop("sandbox", None)
+        if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
+            sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
+        named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
+        return turn_params(self._thread_id, said, sandbox=sandbox, has_approval_handler=True, **named, **given)
 
     def _read(self, turn_id: str) -> None:
         self._events.clear()
@@ -223,28 +237,33 @@ class AppServerRuntime:
         self._turns.append(turn_id)
         self._turn = self._client.open_turn(turn_id)
 
-    def _give_turn_up(self) -> None:
-        """Nobody reads the turn before any more; if it still runs, it is told to end."""
+    def _close_turn(self) -> None:
+        """Stop reading the turn before; if it still runs, it is interrupted."""
         turn, self._turn = self._turn, None
         if turn is not None:
             self._client.close_turn(turn)
             self._client.abandon_turn(self._thread_id, turn.key)
 
     async def next_event(self) -> RuntimeEvent:
-        """The next event of the turn. What is told of other turns and other threads is not among them."""
+        """The next event of the turn. Notifications about other turns and threads are left out."""
         if not self._events:
             turn = self._turn
             if turn is None:
                 raise RuntimeFault(self._dead or _NO_TURN)
             async with self._faults():
-                told = await self._client.next_turn_notification(self._thread_id, turn.key)
-            self._events.extend(events_of(told, self._fault_context()))
+                notification = await self._client.next_turn_notification(self._thread_id, turn.key)
+            self._events.extend(Notice(text, keep=True) for text in self._client.take_warnings())
+            context = self._fault_context() if notification.method in NEED_CONTEXT else NO_CONTEXT
+            self._events.extend(events_of(notification, context))
         event = self._events.popleft()
         self._began_work = self._began_work or begins_work(event)
+        if isinstance(event, UsageReported):
+            self._usage = event.total
         if isinstance(event, TurnEnded) and self._turn is not None:
             turn, self._turn = self._turn, None
             self._client.close_turn(turn)
             self._did_nothing = event.status == "failed" and not self._began_work
+            self._was_refused = event.fault is not None and event.fault.kind in _REFUSED
         return event
 
     async def interrupt(self) -> None:
@@ -257,18 +276,13 @@ class AppServerRuntime:
             try:
                 await self._client.turn_interrupt(self._thread_id, turn.key)
             except JsonRpcError:
-                # It has ended; or it was accepted and has not begun, and is told again when it has.
+                # It has ended; or it was accepted and has not begun, and is interrupted again when it has.
                 if turn.completed or turn.key in self._client.begun:
                     return
-                await self._client.hear(lambda: turn.key if turn.key in self._client.begun else None, START_S)
+                await self._client.wait_for(lambda: turn.key if turn.key in self._client.begun else None, START_S)
                 if not turn.completed:
-                    await self._interrupt_again(turn.key)
-
-    async def _interrupt_again(self, turn_id: str) -> None:
-        try:
-            await self._client.turn_interrupt(self._thread_id, turn_id)
-        except JsonRpcError as error:
-            logger.debug("turn %s is not interrupted: %s", turn_id, error)
+                    with suppress(JsonRpcError):  # it has ended meanwhile
+                        await self._client.turn_interrupt(self._thread_id, turn.key)
 
     async def steer(self, text: str) -> bool:
         """Say something in the middle of the turn; False when it has ended, or cannot be steered."""
@@ -293,17 +307,20 @@ class AppServerRuntime:
 
     async def compact(self) -> bool:
         """Begin to sum up the thread. Its turn has an id that is learned when it begins."""
-        self._give_turn_up()
+        self._close_turn()
         client = self._client
         before = {*client.begun, *self._turns}
         async with self._faults():
+            await self._take_back(None)
             await client.thread_compact(self._thread_id)
-            turn_id = await client.hear(lambda: next((it for it in client.begun if it not in before), None), START_S)
+            turn_id = await client.wait_for(
+                lambda: next((it for it in client.begun if it not in before), None), START_S
+            )
             if turn_id is None and self._client.is_over:
                 await self.probe()  # which says how it ended
             if turn_id is None:
                 message = f"The server was to sum up the thread and has not begun within {START_S:g} s."
-                raise RuntimeFault(Fault(kind="stuck", message=message, retire=True))
+                raise RuntimeFault(Fault(kind="stuck", message=message, replace_runtime=True))
             self._read(turn_id)
         return True
 
@@ -316,7 +333,7 @@ class AppServerRuntime:
         await self._end()
 
     async def _end(self) -> None:
-        self._shaken = False
+        self._connected = False
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._client.close()
@@ -324,7 +341,9 @@ class AppServerRuntime:
             logger.warning("the app-server could not be ended in order: %s", error or "it takes too long")
 
     def _fault_context(self) -> FaultContext:
-        return FaultContext(self._secrets, self._client.limits, self._login)
+        # The secrets stay in the settings, which do not show them.
+        secrets = tuple(secrets_in(self._config.env or {}, self._config.config_overrides))
+        return FaultContext(secrets, self._client.limits, self._login, time.time(), self._REPLACED)
 
     @asynccontextmanager
     async def _faults(self, *, starting: bool = False) -> AsyncIterator[None]:
@@ -335,31 +354,11 @@ class AppServerRuntime:
             yield
         except (CodexError, OSError) as error:
             fault = error_fault(error, self._fault_context(), starting=starting)
-            if isinstance(error, TransportClosedError) or (starting and not self._shaken):
-                self._dead = None if fault.retryable and not fault.retire else fault
+            if isinstance(error, TransportClosedError) or (starting and not self._connected):
+                self._dead = None if fault.retryable and not fault.replace_runtime else fault
                 self._turn = None
                 await self._end()
             raise RuntimeFault(fault) from None  # what the error says may be more than may be shown
-
-
-def _instructions(opening: Opening) -> str | None:
-    # Our server takes new instructions for a thread that it resumes; the real codex keeps those that it has.
-    unknown = opening.history if opening.resume is None else opening.history[: opening.before_thread]
-    seed = history_text(unknown)
-    return "\n\n".join(filter(None, [opening.instructions, seed])) or None
-
-
-def _permissions(opening: Opening) -> dict[str, Any]:
-    """Said explicitly: what the server's settings say may be meant for somebody who sits in front of it."""
-    sandbox = "workspace-write" if opening.sandbox is None else opening.sandbox
-    one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])
-    return {"sandbox": sandbox, "approval_policy": "on-request", "approvals_reviewer": "user"}
-
-
-def _sdk_input(user_input: UserInput) -> Input:
-    if isinstance(user_input, str):
-        return TextInput(user_input)
-    return [_sdk_item(part) for part in user_input]
 
 
 def _sdk_item(part: Mapping[str, Any]) -> InputItem:

@@ -7,8 +7,9 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from treadle.host.chat_messages import one_line
+from treadle.host.guarded_folder import Refused
 from treadle.host.injection import find_injection
-from treadle.host.refused import Refused
 
 SEPARATOR: Final = "§"
 Target: TypeAlias = Literal["memory", "user"]
@@ -19,7 +20,7 @@ MAX_OPERATIONS: Final = 100
 
 # Enough to tell entries apart, when a model is to choose.
 _SHOWN: Final = 100
-_LISTED: Final = 20
+_MOST: Final = 20
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -94,7 +95,12 @@ def changed(entries: Entries, operations: Sequence[Operation], limit: int) -> En
             raise Refused(error.kind, problem) from None
     after, before = size(tuple(found)), size(entries)
     if after > max(limit, before):
-        raise Refused("full", _full(entries, before, after, limit))
+        problem = (
+            f"it does not fit: {before:,} of {limit:,} characters are used, {max(0, limit - before):,} are free, and "
+            f"this would make it {after:,}. Shorten it, or replace or remove something in the same call, with "
+            f"`operations`. The entries are:\n{_listed(entries) or '(none)'}"
+        )
+        raise Refused("full", problem)
     return tuple(found)
 
 
@@ -139,36 +145,22 @@ def _find(entries: Sequence[str], operation: Operation) -> int:
     if len(exact) == 1 or len(found) == 1:
         return (exact or found)[0]
     if found:
-        listed = shown([entries[index] for index in found])
+        listed = _listed([entries[index] for index in found])
         raise Refused("ambiguous", f"`old_text` is in {len(found)} entries; give a part that only one has:\n{listed}")
-    listed = shown(entries) if entries else "(none)"
+    listed = _listed(entries) if entries else "(none)"
     raise Refused("not_found", f"no entry has `old_text` in it. The entries are:\n{listed}")
 
 
-def shown(entries: Sequence[str]) -> str:
+def _listed(entries: Sequence[str]) -> str:
     """Entries for somebody to choose from, each cut to a line; what a model should not see is not among them."""
-    lines = [f"- {_hidden(entry) or one_line(entry, _SHOWN)}" for entry in entries[:_LISTED]]
-    if len(entries) > _LISTED:
-        lines.append(f"- and {len(entries) - _LISTED} more")
+    lines: list[str] = []
+    for entry in entries[:_MOST]:
+        reason = find_injection(entry)
+        text = one_line(entry, _SHOWN) if reason is None else f"(one that is not shown, because {reason})"
+        lines.append(f"- {text}")
+    if len(entries) > _MOST:
+        lines.append(f"- and {len(entries) - _MOST} more")
     return "\n".join(lines)
-
-
-def _hidden(entry: str) -> str | None:
-    reason = find_injection(entry)
-    return None if reason is None else f"(one that is not shown, because {reason})"
-
-
-def one_line(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def _full(entries: Entries, before: int, after: int, limit: int) -> str:
-    return (
-        f"it does not fit: {before:,} of {limit:,} characters are used, {max(0, limit - before):,} are free, and this "
-        f"would make it {after:,}. Shorten it, or replace or remove something in the same call, with `operations`. "
-        f"The entries are:\n{shown(entries) or '(none)'}"
-    )
 
 
 def _unified(text: str) -> str:

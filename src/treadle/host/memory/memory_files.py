@@ -1,7 +1,8 @@
 """`MemoryStore`: two small files of entries, written by many, included in the prompt at the start of a session.
 
-`MEMORY.md` is what the agent noted about its work, `USER.md` what it knows about its user. A person may edit both. It
-owns the files: locking, replacing, and backing up what a person wrote. `entries` owns their format.
+`MEMORY.md` is what the agent noted about its work, `USER.md` what it knows about its user. A person may edit both. The
+store owns the files: locking, replacing, and backing up what a person wrote. `entries` owns their format. At the end
+stands the tool by which a model changes them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
+from textwrap import indent
 from typing import Final
 
 from treadle.arguments import count, one_of, path, seconds
-from treadle.client.tools import Tool
+from treadle.client.tools import Tool, ToolCallError
 from treadle.errors import ArgumentValueError
-from treadle.host.guarded_folder import LOCK_S, GuardedFolder, locked, opened
+from treadle.host.guarded_folder import LOCK_S, GuardedFolder, Refused, locked, opened
 from treadle.host.injection import find_injection
 from treadle.host.memory.entries import (
+    Action,
     Entries,
     MemoryChange,
     OnChange,
@@ -29,8 +32,6 @@ from treadle.host.memory.entries import (
     render,
     size,
 )
-from treadle.host.memory.memory_tool import memory_tool
-from treadle.host.refused import Refused
 
 FILES: Final[dict[Target, str]] = {"memory": "MEMORY.md", "user": "USER.md"}
 BACKUPS: Final = "backups"
@@ -109,7 +110,7 @@ class MemoryStore:
         )
 
     def prompt(self) -> str:
-        """What the model is told of it at the start of a session; empty when nothing is remembered.
+        """The part of the prompt at the start of a session; empty when nothing is remembered.
 
         What reads like an attack, does not fit, or cannot be read is left out, and the text says so.
         """
@@ -124,14 +125,26 @@ class MemoryStore:
             return f"# {title}\n(Not shown: {error}.)"
         if not entries:
             return ""
-        kept, left_out = _presentable(entries, limit)
+        kept: list[str] = []
+        left_out: dict[str, int] = {}  # how many, for which reason
+        shown = 0
+        for entry in entries:
+            with_it = shown + size((entry,) if not kept else ("", entry))
+            # First what costs nothing: a file may have any number of entries, of any length.
+            reason = f"more than the {limit:,} characters that fit" if with_it > limit else find_injection(entry)
+            if reason is None:
+                kept.append(entry)
+                shown = with_it
+            else:
+                left_out[reason] = left_out.get(reason, 0) + 1
         used = size(entries)
         head = f"# {title} ({used:,} of {limit:,} characters, {100 * used // max(1, limit)} %)"
         notes = [f"({number} not shown: {reason}.)" for reason, number in left_out.items()]
-        return "\n".join([head, *([render(kept).rstrip("\n")] if kept else []), *notes])
+        # Indented: an entry with a heading in it must not look like the end of the entries.
+        return "\n".join([head, *([indent(render(tuple(kept)).rstrip("\n"), "  ")] if kept else []), *notes])
 
     def tool(self, *, on_change: OnChange | None = None) -> Tool:
-        """The tool `memory`; `on_change` hears of every change that was made."""
+        """The tool `memory`; `on_change` is called with every change."""
         return memory_tool(self, on_change)
 
 
@@ -144,23 +157,6 @@ def _limit(name: str, value: int) -> int:
 def _target(target: Target) -> Target:
     one_of("target", target, FILES)
     return target
-
-
-def _presentable(entries: Entries, limit: int) -> tuple[Entries, dict[str, int]]:
-    """Those for the prompt, and how many are left out for which reason."""
-    kept: list[str] = []
-    left_out: dict[str, int] = {}
-    used = 0
-    for entry in entries:
-        with_it = used + size((entry,) if not kept else ("", entry))
-        # First what costs nothing: a file may have any number of entries, of any length.
-        reason = f"more than the {limit:,} characters that fit" if with_it > limit else find_injection(entry)
-        if reason is None:
-            kept.append(entry)
-            used = with_it
-        else:
-            left_out[reason] = left_out.get(reason, 0) + 1
-    return tuple(kept), left_out
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -182,7 +178,14 @@ def _write(folder: GuardedFolder, name: str, old: bytes | None, new: bytes) -> N
     """
     note = f".{name}.sha256"
     if old and not new.startswith(old.rstrip(b"\n")) and folder.read(note, 1000) != _digest(old):
-        _back_up(folder, name, old)
+        with folder.inner(BACKUPS, create=True) as backups:
+            if backups is None:
+                raise Refused("unwritable", f"{folder.place(BACKUPS)} was removed a moment ago; try again")
+            mine = [found for found in backups.names() if found.startswith(f"{name}.")]
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+            backups.replace(f"{name}.{stamp}.{_digest(old).decode()[:12]}", old)
+            for oldest in mine[: max(0, len(mine) + 1 - MAX_BACKUPS)]:
+                backups.remove(oldest)
     folder.replace(name, new)
     with suppress(Refused):
         folder.replace(note, _digest(new))
@@ -192,12 +195,51 @@ def _digest(data: bytes) -> bytes:
     return sha256(data).hexdigest().encode()
 
 
-def _back_up(folder: GuardedFolder, name: str, data: bytes) -> None:
-    with folder.inner(BACKUPS, create=True) as backups:
-        if backups is None:
-            raise Refused("unwritable", f"{folder.place(BACKUPS)} was removed a moment ago; try again")
-        mine = [found for found in backups.names() if found.startswith(f"{name}.")]
-        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        backups.replace(f"{name}.{stamp}.{_digest(data).decode()[:12]}", data)
-        for oldest in mine[: max(0, len(mine) + 1 - MAX_BACKUPS)]:
-            backups.remove(oldest)
+# --- the tool --------------------------------------------------------------------------------------------------------
+
+
+def memory_tool(store: MemoryStore, on_change: OnChange | None) -> Tool:
+    def memory(
+        target: Target,
+        action: Action | None = None,
+        content: str | None = None,
+        old_text: str | None = None,
+        operations: list[Operation] | None = None,
+    ) -> str:
+        """Change what you remember. You see it at the start of every later session, so keep it short and lasting.
+
+        Keep what will be true and useful in another session: how the user wants things done, corrections they made,
+        facts about their machine, projects and conventions that cost effort to find out. Do not keep what was done
+        today, what is in the repository anyway, passing errors, guesses, or secrets of any kind. Write statements ("The
+        user prefers pytest"), not orders. An entry that is out of date is better replaced than kept beside a new one.
+        Space is small: when it is full, remove or merge something in the same call, with `operations`.
+
+        Args:
+            target: `user` for the user (who they are, what they prefer), `memory` for everything else.
+            action: `add` an entry, `replace` one, or `remove` one. Leave it out when you give `operations`.
+            content: The text of the new entry, or the one to replace with.
+            old_text: A part of the entry to replace or to remove that no other entry has.
+            operations: Several changes at once, all or none; only their sizes at the end must fit.
+        """
+        try:
+            if operations is None:
+                if action is None:
+                    raise Refused("invalid", "give an `action` (add, replace or remove), or `operations`.")
+                operations = [Operation(action=action, content=content, old_text=old_text)]
+            elif action is not None or content is not None or old_text is not None:
+                raise Refused("invalid", "give either `action` with its texts, or `operations`, not both.")
+            change = store.change(operations, target)
+        except Refused as error:
+            raise ToolCallError(str(error)) from error
+        if on_change is not None and change.added + change.replaced + change.removed:
+            on_change(change)
+        tally = ((change.added, "added"), (change.replaced, "replaced"), (change.removed, "removed"))
+        done = ", ".join(f"{number} {word}" for number, word in tally if number)
+        entries = f"{len(change.entries)} {'entry' if len(change.entries) == 1 else 'entries'}"
+        return (
+            f"Kept: {done or 'nothing new'}. {entries} in `{change.target}`, "
+            f"{change.used:,} of {change.limit:,} characters ({100 * change.used // change.limit} %). "
+            "The next session will see it."
+        )
+
+    return Tool(memory)

@@ -6,13 +6,11 @@ import os
 from typing import Final
 
 from treadle.llm.anthropic.body import encode_body
-from treadle.llm.anthropic.failure import http_failure
-from treadle.llm.anthropic.translate import Translator
-from treadle.llm.anthropic.unsupported import other_way
-from treadle.llm.provider import bearer
-from treadle.llm.wire_api import WireApi
+from treadle.llm.anthropic.failure import http_failure, other_way
+from treadle.llm.anthropic.translate import AnthropicTranslator
+from treadle.llm.wire_api import WireApi, bearer
 
-__all__ = ["WIRE_API", "Translator", "encode_body"]
+__all__ = ["WIRE_API", "AnthropicTranslator", "encode_body"]
 
 
 def key_header(key: str) -> tuple[str, str]:
@@ -24,9 +22,10 @@ WIRE_API: Final = WireApi(
     name="anthropic",
     path="/messages",
     encode=encode_body,
-    translator=lambda request: Translator(request, os.urandom(4).hex()),
+    translator=lambda request: AnthropicTranslator(request, os.urandom(4).hex()),
     failure=http_failure,
     headers={"anthropic-version": "2023-06-01"},
     key_header=key_header,
     other_way=other_way,
+    models_query={"limit": "1000"},  # else it gives twenty
 )

@@ -2,23 +2,91 @@
 
 It owns everything besides the conversation: tools, thinking, output schema, and cache breakpoints. `messages` writes
 the conversation.
+
+`Traits` are how the models of this API differ, as far as a request depends on it: looked up by name; nothing is
+fetched.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from treadle.llm.anthropic.blocks import CacheControl, Image, RedactedThought, Text, Thought, ToolResult
-from treadle.llm.anthropic.messages import History, Message, read_history
-from treadle.llm.anthropic.names import Named, ToolNames, tool_names
-from treadle.llm.anthropic.traits import Thinking, Traits, output_limit, traits_of
-from treadle.llm.anthropic.unsupported import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT
+from treadle.llm.anthropic.blocks import (
+    AnthropicToolNames,
+    CacheControl,
+    ImageBlock,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    tool_names,
+)
+from treadle.llm.anthropic.failure import AS_BUDGET, NO_CACHE, NO_THINKING, NO_THOUGHTS, SCHEMA_AS_TEXT
+from treadle.llm.anthropic.messages import AnthropicMessage, read_history
+from treadle.llm.catalogue import known_model
 from treadle.llm.model import JsonObject, ModelRequest
 from treadle.llm.wire_api import Asking
+
+Thinking: TypeAlias = Literal["adaptive", "budget", "never", "unknown"]
+
+_VERSION: Final = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+# Most tokens of an answer by an unknown model: enough for a long patch, and still less than the
+# context of what people run at home.
+_UNKNOWN_OUTPUT: Final = 16_384
+
+
+class Traits(Struct, frozen=True):
+    """What requests to a model depend on.
+
+    Args:
+        max_output: The most tokens of a response, thinking included, for models that the catalogue does not list.
+        thinking: How thinking is requested: adaptive, with a budget, or not at all.
+        schemas: Whether output can be constrained to a JSON schema.
+        xhigh: Whether it accepts this effort.
+    """
+
+    max_output: int
+    thinking: Thinking
+    schemas: bool = True
+    xhigh: bool = False
+
+
+# What each of them since 4.5 can write.
+_SINCE_4_5: Final = 64_000
+_NEWEST: Final = Traits(_SINCE_4_5, "adaptive", xhigh=True)
+_UNKNOWN: Final = Traits(_UNKNOWN_OUTPUT, "unknown")
+# From which version on: the first that is not newer than the model's holds.
+_BY_VERSION: Final = (
+    ((4, 7), _NEWEST),
+    ((4, 6), Traits(_SINCE_4_5, "adaptive")),
+    ((4, 5), Traits(_SINCE_4_5, "budget")),
+    # Before 4.5 the sum of prompt and `max_tokens` must fit into the context: all they can write would leave no room.
+    ((3, 7), Traits(32_000, "budget", schemas=False)),
+    ((3, 5), Traits(8_192, "never", schemas=False)),
+    ((0, 0), Traits(4_096, "never", schemas=False)),
+)
+
+
+def traits_of(model: str) -> Traits:
+    """What a model can do; its name may be that of a gateway, such as `anthropic/claude-opus-4.6`."""
+    if "claude" not in model:
+        return _UNKNOWN
+    found = _VERSION.search(model)
+    if found is None:
+        return _NEWEST
+    version = int(found[1]), int(found[2] or 0)
+    return next(traits for since, traits in _BY_VERSION if version >= since)
+
+
+def output_limit(model: str) -> int:
+    """Most tokens of an answer, thoughts included: every request must have it."""
+    return known_model(model).output_limit or traits_of(model).max_output
+
 
 _BUDGETS: Final = {"minimal": 1_024, "low": 4_096, "medium": 10_000, "high": 20_000, "xhigh": 30_000, "max": 30_000}
 _LEAST_BUDGET: Final = 1_024  # the API takes no less
@@ -62,12 +130,12 @@ class _Body(Struct, omit_defaults=True, kw_only=True):
     model: str
     max_tokens: int
     stream: bool
-    system: list[Text] = []
+    system: list[TextBlock] = []
     tools: list[_Tool] = []
     tool_choice: _ToolChoice | None = None
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None
-    messages: list[Message]
+    messages: list[AnthropicMessage]
 
 
 class _Grammar(Struct):
@@ -86,26 +154,52 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     names = tool_names(request.tools)
     history = read_history(request.input, request.model, names, thoughts=NO_THOUGHTS not in quirks)
     if request.instructions and request.instructions.strip():
-        history.system.insert(0, Text(text=request.instructions))
+        history.system.insert(0, TextBlock(text=request.instructions))
     tools = list(_tools(names))
     schema = request.output_schema
     if schema is not None and (not traits.schemas or SCHEMA_AS_TEXT in quirks):
-        history.system.append(Text(text=_schema_as_text(schema)))
+        written = _encoder.encode(schema).decode()
+        asked = "Your final answer is JSON that fits this schema, and nothing else, without a code fence:"
+        history.system.append(TextBlock(text=f"{asked}\n{written}"))
         schema = None
-    kind = _thinking_kind(traits, request, history, quirks)
+    # How thinking is asked for.
+    kind, effort = traits.thinking, request.reasoning_effort
+    if kind == "unknown":  # what a server refuses is found out by asking
+        told = effort is not None and NO_THINKING not in quirks
+        kind = ("budget" if AS_BUDGET in quirks else "adaptive") if told else "never"
+    if effort == "none" or (kind == "budget" and (effort is None or not _may_think(history.messages))):
+        kind = "never"
+    # A conversation with calls is refused without tools, also where none may be called any more.
+    choice = None
+    if not tools and history.called:
+        choice = _ToolChoice(type="none")
+    elif tools and not request.parallel_tool_calls:
+        choice = _ToolChoice(type="auto", disable_parallel_tool_use=True)
     body = _Body(
         model=request.model,
         max_tokens=limit,
         stream=True,
         system=history.system,
-        tools=tools or _tools_of(history),
-        tool_choice=_tool_choice(request, history, tools),
+        tools=tools or [_Tool(name=name, input_schema=_ANY_INPUT) for name in dict.fromkeys(history.called)],
+        tool_choice=choice,
         thinking=_thinking(kind, traits, request, limit),
         output_config=_output_config(kind, traits, request, schema),
         messages=history.messages,
     )
-    if NO_CACHE not in quirks:
-        _mark_prefix(body)
+    if NO_CACHE in quirks:
+        return _encoder.encode(body)
+    # Up to four places are marked for the cache, the most there may be. The first order stays when the others change;
+    # all orders; and the last two messages of the user: the one is where the request before this one ended, the other
+    # where this one does.
+    if body.system:
+        body.system[0].cache_control = body.system[-1].cache_control = CacheControl()
+    elif body.tools:
+        body.tools[-1] = structs.replace(body.tools[-1], cache_control=CacheControl())  # others have the same tools
+    said = [message for message in body.messages if message.role == "user"]
+    for message in said[-2:]:
+        block = message.content[-1]
+        if isinstance(block, TextBlock | ImageBlock | ToolResultBlock):
+            block.cache_control = CacheControl()
     return _encoder.encode(body)
 
 
@@ -113,25 +207,24 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def _tools(names: ToolNames) -> tuple[_Tool, ...]:
-    return tuple(_tool(named) for named in names.all.values())
-
-
-def _tool(named: Named) -> _Tool:
-    tool = named.tool
-    if tool.type == "custom":
-        return _Tool(name=named.wire, description=_with_grammar(tool.description, tool.format), input_schema=_FREE_TEXT)
-    return _Tool(name=named.wire, description=tool.description or None, input_schema=_object_schema(tool.parameters))
-
-
-def _with_grammar(description: str | None, given: Raw) -> str | None:
-    try:
-        grammar = msgspec.json.decode(given, type=_Grammar) if bytes(given) else _Grammar()
-    except msgspec.DecodeError:
-        grammar = _Grammar()
-    if not grammar.definition:
-        return description
-    return f"{description or ''}\n\nThe input keeps to this grammar ({grammar.syntax}):\n{grammar.definition}".strip()
+def _tools(names: AnthropicToolNames) -> tuple[_Tool, ...]:
+    tools = []
+    for named in names.all.values():
+        tool = named.tool
+        schema: Raw | dict[str, object] = _FREE_TEXT
+        if tool.type == "custom":
+            description = tool.description
+            try:
+                grammar = msgspec.json.decode(tool.format, type=_Grammar) if bytes(tool.format) else _Grammar()
+            except msgspec.DecodeError:
+                grammar = _Grammar()
+            if grammar.definition:
+                rule = f"The input keeps to this grammar ({grammar.syntax}):\n{grammar.definition}"
+                description = f"{description or ''}\n\n{rule}".strip()
+        else:
+            description, schema = tool.description or None, _object_schema(tool.parameters)
+        tools.append(_Tool(name=named.wire, description=description, input_schema=schema))
+    return tuple(tools)
 
 
 def _object_schema(parameters: Raw) -> Raw | dict[str, object]:
@@ -147,39 +240,18 @@ def _object_schema(parameters: Raw) -> Raw | dict[str, object]:
     return parameters if schema.get("type") == "object" else {**schema, "type": "object"}
 
 
-def _tools_of(history: History) -> list[_Tool]:
-    """A conversation with calls is refused without tools, also where none may be called any more."""
-    return [_Tool(name=name, input_schema=_ANY_INPUT) for name in dict.fromkeys(history.called)]
-
-
-def _tool_choice(request: ModelRequest, history: History, tools: list[_Tool]) -> _ToolChoice | None:
-    if not tools:
-        return _ToolChoice(type="none") if history.called else None
-    return None if request.parallel_tool_calls else _ToolChoice(type="auto", disable_parallel_tool_use=True)
-
-
 # --- thinking and output ---------------------------------------------------------------------------------------------
 
 
-def _thinking_kind(traits: Traits, request: ModelRequest, history: History, quirks: frozenset[str]) -> Thinking:
-    kind, effort = traits.thinking, request.reasoning_effort
-    if kind == "unknown":  # what a server refuses is found out by asking
-        told = effort is not None and NO_THINKING not in quirks
-        kind = ("budget" if AS_BUDGET in quirks else "adaptive") if told else "never"
-    if effort == "none" or (kind == "budget" and (effort is None or not _may_think(history.messages))):
-        return "never"
-    return kind
-
-
-def _may_think(messages: list[Message]) -> bool:
+def _may_think(messages: list[AnthropicMessage]) -> bool:
     """With a budget, calls and their results must follow a thought: those of another model have none."""
-    first: Message | None = None  # answer since the user said something
+    first: AnthropicMessage | None = None  # answer since the last user message
     for message in reversed(messages):
         if message.role == "assistant":
             first = message
-        elif not any(isinstance(block, ToolResult) for block in message.content):
+        elif not any(isinstance(block, ToolResultBlock) for block in message.content):
             break
-    return first is None or isinstance(first.content[0], Thought | RedactedThought)
+    return first is None or isinstance(first.content[0], ThinkingBlock | RedactedThinkingBlock)
 
 
 def _thinking(kind: Thinking, traits: Traits, request: ModelRequest, limit: int) -> _Thinking | None:
@@ -198,29 +270,21 @@ def _output_config(
 ) -> _OutputConfig | None:
     effort = None
     if kind == "adaptive" or (traits.thinking == "adaptive" and request.reasoning_effort is not None):
-        effort = _effort(request.reasoning_effort, traits)
+        effort = request.reasoning_effort
+        if effort in ("none", "minimal"):
+            effort = "low"
+        elif effort == "xhigh" and traits.thinking == "adaptive" and not traits.xhigh:
+            effort = "max"
     if effort is None and schema is None:
         return None
-    return _OutputConfig(effort=effort, format=None if schema is None else _Format(_closed(_plain(schema))))
-
-
-def _effort(effort: str | None, traits: Traits) -> str | None:
-    if effort in ("none", "minimal"):
-        return "low"
-    return "max" if effort == "xhigh" and traits.thinking == "adaptive" and not traits.xhigh else effort
-
-
-def _schema_as_text(schema: JsonObject) -> str:
-    written = _encoder.encode(schema).decode()
-    return f"Your final answer is JSON that fits this schema, and nothing else, without a code fence:\n{written}"
-
-
-def _plain(schema: JsonObject) -> Any:
-    return msgspec.json.decode(schema if isinstance(schema, Raw) else _encoder.encode(schema))
+    if schema is None:
+        return _OutputConfig(effort=effort)
+    plain = msgspec.json.decode(schema if isinstance(schema, Raw) else _encoder.encode(schema))
+    return _OutputConfig(effort=effort, format=_Format(_closed(plain)))
 
 
 def _closed(schema: Any) -> Any:
-    """With no other members than those named: the API wants that said for every object."""
+    """The schema without other members than those named: the API requires that for every object."""
     if isinstance(schema, list):
         return [_closed(inner) for inner in schema]
     if not isinstance(schema, dict):
@@ -229,20 +293,3 @@ def _closed(schema: Any) -> Any:
     if closed.get("type") == "object" and isinstance(closed.get("properties"), dict):
         closed.setdefault("additionalProperties", False)
     return closed
-
-
-# --- cache -----------------------------------------------------------------------------------------------------------
-
-
-def _mark_prefix(body: _Body) -> None:
-    """Up to four places, the most there may be. The first order stays when the others change; all orders; and the last
-    two messages of the user: the one is where the request before this one ended, the other where this one does."""
-    if body.system:
-        body.system[0].cache_control = body.system[-1].cache_control = CacheControl()
-    elif body.tools:
-        body.tools[-1] = structs.replace(body.tools[-1], cache_control=CacheControl())  # others have the same tools
-    said = [message for message in body.messages if message.role == "user"]
-    for message in said[-2:]:
-        block = message.content[-1]
-        if isinstance(block, Text | Image | ToolResult):
-            block.cache_control = CacheControl()

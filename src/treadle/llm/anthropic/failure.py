@@ -1,6 +1,9 @@
 """What errors of this API mean: HTTP statuses, and error events inside a stream.
 
 Both use the same error types, so one table classifies them; only the status and the wording differ.
+
+`other_way` finds out which features a server does not support, by its error messages: gateways and servers of other
+models implement less of the API.
 """
 
 from __future__ import annotations
@@ -71,7 +74,13 @@ _BY_STATUS: Final = {
 
 def http_failure(failure: HttpFailure) -> ModelError:
     """A response with a status other than 200."""
-    error, request_id = _read(failure)
+    text = failure.body.decode("utf-8", "replace").strip()
+    try:
+        body = msgspec.json.decode(failure.body, type=_Body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        body = _Body(message=text)
+    request_id = body.request_id or failure.headers.get("request-id")
+    error = body.error if isinstance(body.error, ApiError) else ApiError(message=body.error or body.message or text)
     status = failure.status
     meaning = _MEANINGS[_type(error, status)]
     asked_s = failure.retry_after_s
@@ -128,34 +137,18 @@ def seconds_to_reset(headers: Mapping[str, str]) -> float | None:
         return None
     waits: list[float] = []
     for limit in _LIMITS:
-        if headers.get(f"anthropic-ratelimit-{limit}-remaining") == "0":
-            reset = _instant(headers.get(f"anthropic-ratelimit-{limit}-reset", ""))
-            if reset is not None:
-                waits.append(max(0.0, reset - now))
+        if headers.get(f"anthropic-ratelimit-{limit}-remaining") != "0":
+            continue
+        try:
+            reset = datetime.fromisoformat(headers.get(f"anthropic-ratelimit-{limit}-reset", "")).timestamp()
+        except (ValueError, OverflowError):
+            continue
+        waits.append(max(0.0, reset - now))
     return max(waits, default=None)
 
 
-def _instant(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _read(failure: HttpFailure) -> tuple[ApiError, str | None]:
-    text = failure.body.decode("utf-8", "replace").strip()
-    try:
-        body = msgspec.json.decode(failure.body, type=_Body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        body = _Body(message=text)
-    request_id = body.request_id or failure.headers.get("request-id")
-    if isinstance(body.error, ApiError):
-        return body.error, request_id
-    return ApiError(message=body.error or body.message or text), request_id
-
-
 def _type(error: ApiError, status: int) -> str:
-    """A key of the table. Some are told only by the words."""
+    """The kind of an error, as a key of the table. Some are recognised only by their text."""
     given = error.type if error.type in _MEANINGS else _BY_STATUS.get(status)
     if given is None:
         given = "api_error" if status >= 500 else "invalid_request_error"
@@ -164,3 +157,32 @@ def _type(error: ApiError, status: int) -> str:
     if given == "invalid_request_error" and _NO_MONEY.search(error.message):
         return "billing_error"
     return "model_not_found" if given == "not_found_error" and _NO_MODEL.match(error.message) else given
+
+
+AS_BUDGET: Final = "thinking is told as a budget"
+NO_THINKING: Final = "thinking is not told"
+NO_THOUGHTS: Final = "thoughts are not sent back"
+SCHEMA_AS_TEXT: Final = "a schema is told as text"
+NO_CACHE: Final = "nothing is marked for the cache"
+
+_REFUSED: Final = (400, 422)
+_SCHEMA: Final = re.compile(r"output_config(?!\W*effort)|output_format|json_schema|\bschema\b")
+_THINKING: Final = re.compile(r"thinking|adaptive|budget_tokens|\beffort\b|output_config(?!\W*format)")
+_THOUGHT: Final = re.compile(r"signature|expected \W*thinking|thinking\W+blocks?\b")
+
+
+def other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str] | None:
+    """Which of them the refusal is about, with those that are known."""
+    if failure.status not in _REFUSED:
+        return None
+    said = failure.body.decode("utf-8", "replace").lower()
+    found: set[str] = set()
+    if "cache_control" in said:
+        found.add(NO_CACHE)
+    if _THOUGHT.search(said) and NO_THOUGHTS not in quirks:
+        found.add(NO_THOUGHTS)
+    elif _THINKING.search(said):
+        found.add(NO_THINKING if AS_BUDGET in quirks else AS_BUDGET)
+    if _SCHEMA.search(said) and "input_schema" not in said:
+        found.add(SCHEMA_AS_TEXT)
+    return quirks | found if found - quirks else None

@@ -9,24 +9,26 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from treadle.llm.anthropic.blocks import (
-    Image,
-    Part,
-    RedactedThought,
-    Text,
-    Thought,
-    ToolResult,
-    ToolUse,
+    AnthropicCallIds,
+    AnthropicPart,
+    AnthropicToolNames,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
     content_blocks,
     output_of,
+    unpacked,
+    valid,
 )
-from treadle.llm.anthropic.names import CallIds, ToolNames, valid
-from treadle.llm.anthropic.opaque_block import unpacked
 from treadle.llm.model import JsonObject
 
 UNANSWERED: Final = "(this call has no result)"
@@ -43,12 +45,12 @@ def call_item_id(kind: str, response_id: str, index: int) -> str:
     return f"{'fc' if kind == 'function_call' else 'ctc'}_{valid(response_id, 40)}_{index}"
 
 
-class Item(Struct):
+class AnthropicItem(Struct):
     type: str = "message"
     id: str | None = None
     role: str = "user"
-    content: list[Part] | str | None = None
-    summary: list[Part] | None = None
+    content: list[AnthropicPart] | str | None = None
+    summary: list[AnthropicPart] | None = None
     encrypted_content: str | None = None
     call_id: str | None = None
     name: str = ""
@@ -68,45 +70,52 @@ class Item(Struct):
         return self.role == "assistant" if self.type == "message" else self.type in _ANSWERS
 
 
-class Message(Struct):
+class AnthropicMessage(Struct):
     role: Literal["user", "assistant"]
     content: list[Any]
 
 
-class History(Struct):
+class ParsedHistory(Struct):
     """`system` holds the instructions that precede the conversation."""
 
-    system: list[Text]
-    messages: list[Message]
+    system: list[TextBlock]
+    messages: list[AnthropicMessage]
 
     @property
     def called(self) -> list[str]:
         """Names of the tools that were called."""
-        return [block.name for message in self.messages for block in message.content if isinstance(block, ToolUse)]
+        return [block.name for message in self.messages for block in message.content if isinstance(block, ToolUseBlock)]
 
 
-_item = msgspec.json.Decoder(Item)
+_item = msgspec.json.Decoder(AnthropicItem)
 
 
-def read_history(items: Sequence[JsonObject], model: str, names: ToolNames, *, thoughts: bool = True) -> History:
-    """`thoughts`: whether those of this model are sent back to it."""
-    read = _grouped([item for item in map(_read, items) if item is not None])
+def read_history(
+    items: Sequence[JsonObject], model: str, names: AnthropicToolNames, *, thoughts: bool = True
+) -> ParsedHistory:
+    """The history as messages. `thoughts`: whether those of this model are sent back to it."""
+    read: list[AnthropicItem] = []
+    for given in items:
+        with suppress(msgspec.DecodeError, RecursionError):
+            read.append(_item.decode(given if isinstance(given, Raw) else msgspec.json.encode(given)))
+    read = _grouped(read)
     count = next((index for index, item in enumerate(read) if not item.is_order), len(read))
     if count and count < len(read) and read[count].is_answer:
         count -= 1  # a summary: the order before it says what it is, and the conversation begins with a user
     system = [block for item in read[:count] for block in content_blocks(item.content or "", images=False)]
     writer = _Writer(read[count:], model, names, thoughts)
-    return History([block for block in system if isinstance(block, Text)], writer.write())
+    return ParsedHistory([block for block in system if isinstance(block, TextBlock)], writer.write())
 
 
-def _grouped(items: list[Item]) -> list[Item]:
+def _grouped(items: list[AnthropicItem]) -> list[AnthropicItem]:
     """With the calls of one response together: the output of a quick one may have come before the next call did."""
-    responses = [None if item.id is None else _response_of(item) for item in items]
+    found = [_OURS.fullmatch(item.id) if item.id and item.type in _CALLS else None for item in items]
+    responses = [None if match is None else match[1] for match in found]
     if not any(responses):
         return items
     last = {response: index for index, response in enumerate(responses)}
-    ordered: list[Item] = []
-    held: list[Item] = []
+    ordered: list[AnthropicItem] = []
+    held: list[AnthropicItem] = []
     until = -1
     for index, item in enumerate(items):
         if index > until or not (item.is_answer or item.type in _OUTPUTS):
@@ -118,73 +127,83 @@ def _grouped(items: list[Item]) -> list[Item]:
     return ordered + held
 
 
-def _response_of(item: Item) -> str | None:
-    found = _OURS.fullmatch(item.id or "") if item.type in _CALLS else None
-    return None if found is None else found[1]
-
-
 class _Writer:
-    def __init__(self, items: list[Item], model: str, names: ToolNames, thoughts: bool) -> None:
+    def __init__(self, items: list[AnthropicItem], model: str, names: AnthropicToolNames, thoughts: bool) -> None:
         self._items = items
         self._model = model
         self._names = names
         self._thoughts = thoughts
-        self._ids = CallIds()
-        self._outputs: defaultdict[str, deque[tuple[int, Item]]] = defaultdict(deque)
+        self._ids = AnthropicCallIds()
+        self._outputs: defaultdict[str, deque[tuple[int, AnthropicItem]]] = defaultdict(deque)
         self._taken: set[int] = set()
-        self._calls: list[tuple[str, Item | None]] = []  # of the message that is being written, with their outputs
-        self._messages: list[Message] = []
+        self._calls: list[
+            tuple[str, AnthropicItem | None]
+        ] = []  # of the message that is being written, with their outputs
+        self._messages: list[AnthropicMessage] = []
 
-    def write(self) -> list[Message]:
+    def write(self) -> list[AnthropicMessage]:
         for index, item in enumerate(self._items):
             if item.type in _OUTPUTS and item.call_id:
                 self._outputs[item.call_id].append((index, item))
         for index, item in enumerate(self._items):
-            self._take(index, item)
+            if item.type in _CALLS:
+                self._say("assistant", [self._call(index, item)])
+                continue
+            if item.is_answer:
+                said = item.type == "message"
+                self._say(
+                    "assistant", content_blocks(item.content or "", images=False) if said else self._unpacked(item)
+                )
+                continue
+            if item.type not in _OUTPUTS and item.type != "message":
+                continue
+            self._end_answer()
+            if item.is_order:
+                # An order in the middle of a conversation, where this API has no place for one.
+                blocks = content_blocks(item.content or "", images=False)
+                text = "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+                if text:
+                    self._say("user", [TextBlock(text=f"<system-reminder>\n{text}\n</system-reminder>")])
+            elif item.type == "message":
+                self._say("user", content_blocks(item.content or ""))
+            elif index not in self._taken:
+                # An output without a call: a program injected it, or its call is gone.
+                output = output_of(item.output)
+                shown = content_blocks(output) if isinstance(output, str) else output
+                title = f"Output of {item.name}:" if item.name else "Output of a tool:"
+                if shown:
+                    self._say("user", [TextBlock(text=title), *shown])
         self._end_answer()
         if not self._messages or self._messages[0].role != "user":
-            self._messages.insert(0, Message("user", [Text(text=OPENING)]))
+            self._messages.insert(0, AnthropicMessage("user", [TextBlock(text=OPENING)]))
         # An answer that was begun can only be gone on with where the server itself has paused it.
         if self._messages[-1].role == "assistant" and not isinstance(self._messages[-1].content[-1], Raw):
-            self._say("user", [Text(text=GO_ON)])
+            self._say("user", [TextBlock(text=GO_ON)])
         return self._messages
 
-    def _take(self, index: int, item: Item) -> None:
-        if item.is_answer:
-            self._answer(index, item)
-        elif item.type in _OUTPUTS:
-            self._end_answer()
-            if index not in self._taken:
-                self._say("user", _stray(item))
-        elif item.type == "message":
-            self._end_answer()
-            self._say("user", _told(item) if item.is_order else content_blocks(item.content or ""))
-
-    def _answer(self, index: int, item: Item) -> None:
-        if item.type in _CALLS:
-            self._say("assistant", [self._call(index, item)])
-        elif item.type == "message":
-            self._say("assistant", content_blocks(item.content or "", images=False))
-        else:
-            self._say("assistant", self._unpacked(item))
-
-    def _call(self, index: int, item: Item) -> ToolUse:
+    def _call(self, index: int, item: AnthropicItem) -> ToolUseBlock:
         call_id = self._ids.take(item.call_id or "")
-        self._calls.append((call_id, self._output_of(index, item.call_id or "")))
-        name = self._names.wire(item.namespace, item.name or "unnamed")
-        return ToolUse(id=call_id, name=name, input=_input(item))
-
-    def _output_of(self, index: int, call_id: str) -> Item | None:
-        """The first after the call that no other call of the same id has."""
-        waiting = self._outputs.get(call_id)
-        while waiting:
+        # Its output is the first after it that no other call of the same id has.
+        waiting, found = self._outputs.get(item.call_id or ""), None
+        while waiting and found is None:
             place, output = waiting.popleft()
             if place > index:
                 self._taken.add(place)
-                return output
-        return None
+                found = output
+        self._calls.append((call_id, found))
+        name = self._names.wire(item.namespace, item.name or "unnamed")
+        if item.type == "custom_tool_call":
+            return ToolUseBlock(id=call_id, name=name, input={"input": item.input})
+        if not item.arguments.strip():
+            return ToolUseBlock(id=call_id, name=name, input={})
+        try:
+            if isinstance(msgspec.json.decode(item.arguments), dict):
+                return ToolUseBlock(id=call_id, name=name, input=Raw(item.arguments.encode()))
+        except (msgspec.DecodeError, RecursionError):
+            pass  # the model wrote it wrong, and the result says so
+        return ToolUseBlock(id=call_id, name=name, input={"arguments": item.arguments})
 
-    def _unpacked(self, item: Item) -> list[Thought | RedactedThought | Raw]:
+    def _unpacked(self, item: AnthropicItem) -> list[ThinkingBlock | RedactedThinkingBlock | Raw]:
         opaque = unpacked(item.encrypted_content, self._model)
         if opaque is None:
             return []
@@ -193,20 +212,26 @@ class _Writer:
         if not self._thoughts:
             return []
         if opaque.redacted is not None:
-            return [RedactedThought(data=opaque.redacted)]
+            return [RedactedThinkingBlock(data=opaque.redacted)]
         text = "".join(part.text or "" for part in item.summary or ())
-        return [Thought(thinking=text, signature=opaque.signature or "")]
+        return [ThinkingBlock(thinking=text, signature=opaque.signature or "")]
 
     def _end_answer(self) -> None:
         """Thoughts that led to nothing are refused at the end of a message; calls get their results."""
         if self._messages and self._messages[-1].role == "assistant":
             content = self._messages[-1].content
-            while content and isinstance(content[-1], Thought | RedactedThought):
+            while content and isinstance(content[-1], ThinkingBlock | RedactedThinkingBlock):
                 content.pop()
             if not content:
                 self._messages.pop()
         calls, self._calls = self._calls, []
-        self._say("user", [_result(call_id, output) for call_id, output in calls])
+        results = [
+            ToolResultBlock(tool_use_id=call_id, content=UNANSWERED, is_error=True)
+            if output is None
+            else ToolResultBlock(tool_use_id=call_id, content=output_of(output.output))
+            for call_id, output in calls
+        ]
+        self._say("user", results)
 
     def _say(self, role: Literal["user", "assistant"], blocks: Sequence[object]) -> None:
         if not blocks:
@@ -214,45 +239,4 @@ class _Writer:
         if self._messages and self._messages[-1].role == role:
             self._messages[-1].content += blocks
         else:
-            self._messages.append(Message(role, list(blocks)))
-
-
-def _read(item: JsonObject) -> Item | None:
-    try:
-        return _item.decode(item if isinstance(item, Raw) else msgspec.json.encode(item))
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _input(item: Item) -> Raw | dict[str, str]:
-    if item.type == "custom_tool_call":
-        return {"input": item.input}
-    if not item.arguments.strip():
-        return {}
-    try:
-        if isinstance(msgspec.json.decode(item.arguments), dict):
-            return Raw(item.arguments.encode())
-    except (msgspec.DecodeError, RecursionError):
-        pass  # the model wrote it wrong, and was told so in the result
-    return {"arguments": item.arguments}
-
-
-def _result(call_id: str, output: Item | None) -> ToolResult:
-    if output is None:
-        return ToolResult(tool_use_id=call_id, content=UNANSWERED, is_error=True)
-    return ToolResult(tool_use_id=call_id, content=output_of(output.output))
-
-
-def _stray(item: Item) -> list[Text | Image]:
-    """An output that no call asked for: told by a program, or its call is gone."""
-    output = output_of(item.output)
-    blocks = content_blocks(output) if isinstance(output, str) else output
-    title = f"Output of {item.name}:" if item.name else "Output of a tool:"
-    return [Text(text=title), *blocks] if blocks else []
-
-
-def _told(item: Item) -> list[Text]:
-    """An order in the middle of a conversation, where this API has no place for one."""
-    blocks = content_blocks(item.content or "", images=False)
-    text = "\n".join(block.text for block in blocks if isinstance(block, Text))
-    return [Text(text=f"<system-reminder>\n{text}\n</system-reminder>")] if text else []
+            self._messages.append(AnthropicMessage(role, list(blocks)))

@@ -3,37 +3,23 @@
 It owns the open content blocks of one response. Each block is an item, done when the block ends; except that a tool
 call is only done when it is certain to be complete: a response that runs out of tokens ends in the middle of a call as
 if the call were whole.
+
+First come the events of the API that we use. The names are the API's, shortened.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
+from treadle.http.sse import SseEvent
+from treadle.llm.anthropic.blocks import AnthropicToolNames, OpaqueBlock, tool_names
 from treadle.llm.anthropic.failure import ApiError, stopped, stream_failure
-from treadle.llm.anthropic.incoming import (
-    BlockStart,
-    Delta,
-    Event,
-    InputPiece,
-    Message,
-    OutputDetails,
-    SignaturePiece,
-    StopDetails,
-    TextPiece,
-    ThinkingPiece,
-    Usage,
-    read_block_delta,
-    read_block_start,
-    read_delta,
-    read_event,
-)
 from treadle.llm.anthropic.messages import call_item_id
-from treadle.llm.anthropic.names import ToolNames, tool_names
-from treadle.llm.anthropic.opaque_block import OpaqueBlock
 from treadle.llm.failure import cut
 from treadle.llm.model import (
     Completed,
@@ -57,7 +43,89 @@ from treadle.llm.output_items import (
     OutputItem,
     ReasoningItem,
 )
-from treadle.llm.sse import SseEvent
+
+# --- deltas: nearly all of the traffic -------------------------------------------------------------------------------
+
+
+class TextPiece(Struct, gc=False, tag_field="type", tag="text_delta"):
+    text: str
+
+
+class InputPiece(Struct, gc=False, tag_field="type", tag="input_json_delta"):
+    partial_json: str
+
+
+class ThinkingPiece(Struct, gc=False, tag_field="type", tag="thinking_delta"):
+    thinking: str
+
+
+class SignaturePiece(Struct, gc=False, tag_field="type", tag="signature_delta"):
+    signature: str
+
+
+class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
+    index: int
+    delta: TextPiece | InputPiece | ThinkingPiece | SignaturePiece
+
+
+# --- all others ------------------------------------------------------------------------------------------------------
+
+
+class OutputDetails(Struct):
+    thinking_tokens: int | None = None
+
+
+class AnthropicUsage(Struct):
+    """Cumulative from the beginning of the response, in every event that has it."""
+
+    input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens: int | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class MessageStart(Struct):
+    id: str = ""
+    usage: AnthropicUsage | None = None
+
+
+class StopDetails(Struct):
+    category: str | None = None
+    explanation: str | None = None
+
+
+class MessageDelta(Struct):
+    stop_reason: str | None = None
+    stop_details: StopDetails | None = None
+
+
+class MessageEvent(Struct):
+    type: str
+    index: int = -1
+    message: MessageStart | None = None
+    content_block: Raw = Raw()
+    delta: Raw = Raw()
+    usage: AnthropicUsage | None = None
+    error: ApiError | None = None
+
+
+class BlockStart(Struct):
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    id: str = ""
+    name: str = ""
+    input: Raw = Raw()
+
+
+read_block_delta: Final[Callable[[str | Raw], BlockDelta]] = msgspec.json.Decoder(BlockDelta).decode
+read_event: Final[Callable[[str | Raw], MessageEvent]] = msgspec.json.Decoder(MessageEvent).decode
+read_delta: Final[Callable[[str | Raw], MessageDelta]] = msgspec.json.Decoder(MessageDelta).decode
+read_block_start: Final[Callable[[str | Raw], BlockStart]] = msgspec.json.Decoder(BlockStart).decode
+
 
 # More than any response has, of blocks and of text in them; a server that never ends must not fill the memory.
 MAX_BLOCKS: Final = 4096
@@ -70,7 +138,7 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 
 
 class _Open(Struct):
-    """A block that has begun. `started` is true once its item was announced."""
+    """A block that has begun. `started` is true once `ItemStarted` was given for it."""
 
     kind: Kind
     item_id: str
@@ -82,7 +150,7 @@ class _Open(Struct):
     tool: tuple[str | None, str, bool] = (None, "", False)  # namespace, name, whether its input is free text
 
 
-class Translator:
+class AnthropicTranslator:
     """One response to `request`. `receive` raises the `ModelError` that the server reports; `end` raises if the stream
     was cut.
 
@@ -92,14 +160,14 @@ class Translator:
     def __init__(self, request: ModelRequest, mark: str = "") -> None:
         self.completed: bool = False
         self._request = request
-        self._names: ToolNames | None = None
+        self._names: AnthropicToolNames | None = None
         self._id = ""
         self._mark = f"_{mark}" if mark else ""
         self._open: dict[int, _Open] = {}
         self._seen: set[int] = set()  # indexes of all blocks so far: each is an item of its own
         self._held: list[_Open] = []  # calls that have ended, and may not be whole
         self._reason: str | None = None
-        self._usage: Usage | None = None
+        self._usage: AnthropicUsage | None = None
         self._chars = 0
         self._done = 0
 
@@ -109,35 +177,29 @@ class Translator:
             event = read_block_delta(data)
         except (msgspec.DecodeError, RecursionError):
             return self._other(sse)
-        block = self._open.get(event.index)
-        told = None if block is None else self._grow(block, event.delta)
-        return [UnknownEvent("content_block_delta", data)] if told is None else told
+        block, delta = self._open.get(event.index), event.delta
+        kind = None if block is None else block.kind
+        # A delta of another kind than the block's belongs to nothing.
+        if block is None:
+            pass
+        elif isinstance(delta, TextPiece):
+            if kind == "text":
+                return self._text(block, delta.text)
+        elif isinstance(delta, InputPiece):
+            if kind in ("call", "other"):
+                self._keep(block, delta.partial_json)
+                streamed = kind == "call" and not block.tool[2] and delta.partial_json
+                return [ToolInputDelta(block.item_id, delta.partial_json)] if streamed else []
+        elif kind == "thinking":
+            if isinstance(delta, ThinkingPiece):
+                return self._thought(block, delta.thinking)
+            block.signature += delta.signature
+            return []
+        return [UnknownEvent("content_block_delta", data)]
 
     def end(self) -> list[ModelEvent]:
         if not self.completed:
             raise cut("stream closed before message_stop")
-        return []
-
-    # --- deltas ---
-
-    def _grow(
-        self, block: _Open, delta: TextPiece | InputPiece | ThinkingPiece | SignaturePiece
-    ) -> list[ModelEvent] | None:
-        """None for a delta of another kind than the block's."""
-        kind = block.kind
-        if isinstance(delta, TextPiece):
-            return self._text(block, delta.text) if kind == "text" else None
-        if isinstance(delta, InputPiece):
-            if kind not in ("call", "other"):
-                return None
-            self._keep(block, delta.partial_json)
-            streamed = kind == "call" and not block.tool[2] and delta.partial_json
-            return [ToolInputDelta(block.item_id, delta.partial_json)] if streamed else []
-        if kind != "thinking":
-            return None
-        if isinstance(delta, ThinkingPiece):
-            return self._thought(block, delta.thinking)
-        block.signature += delta.signature
         return []
 
     def _text(self, block: _Open, text: str) -> list[ModelEvent]:
@@ -177,102 +239,91 @@ class Translator:
             return [UnknownEvent(sse.event, sse.data)]
         return [UnknownEvent(event.type, sse.data)] if told is None else told
 
-    def _translate(self, event: Event) -> list[ModelEvent] | None:
+    def _translate(self, event: MessageEvent) -> list[ModelEvent] | None:
         """None for an event that is not known, or belongs to nothing."""
         match event.type:
             case "content_block_start":
                 return self._block_start(event)
             case "content_block_stop":
-                return self._block_stop(event.index)
+                block = self._open.pop(event.index, None)
+                if block is None:
+                    return None
+                if block.kind == "call" and not _is_whole(block):
+                    self._held.append(block)
+                    return []
+                if not block.started:  # a text without a word
+                    return []
+                self._done += 1
+                return [ItemDone(self._item(block))]
             case "message_start":
-                return self._message_start(event.message or Message())
+                if self._id:
+                    return None
+                message = event.message or MessageStart()
+                self._id = message.id or f"msg_{os.urandom(12).hex()}"
+                self._count(message.usage)
+                return [Created(self._id)]
             case "message_delta":
                 self._count(event.usage)
-                return self._message_delta(read_delta(event.delta) if bytes(event.delta) else Delta())
+                delta = read_delta(event.delta) if bytes(event.delta) else MessageDelta()
+                if delta.stop_reason is None:
+                    return []
+                self._reason = delta.stop_reason
+                details = delta.stop_details or StopDetails()
+                failure = stopped(delta.stop_reason, details.explanation or details.category)
+                if failure is not None:
+                    raise failure
+                held, self._held = self._held, []
+                self._done += len(held)
+                return [ItemDone(self._item(block)) for block in held]
             case "message_stop":
-                return self._message_stop()
+                if self._held:
+                    raise cut("the response ended inside of a call")
+                self.completed = True
+                paused = self._reason == "pause_turn" and self._done > 0  # else it would be asked the same for ever
+                return [Completed(self._id, None if self._usage is None else _counted(self._usage), paused)]
             case "ping":
                 return []
             case "error":
                 raise stream_failure(event.error or ApiError())
         return None
 
-    def _message_start(self, message: Message) -> list[ModelEvent] | None:
-        if self._id:
-            return None
-        self._id = message.id or f"msg_{os.urandom(12).hex()}"
-        self._count(message.usage)
-        return [Created(self._id)]
-
-    def _block_start(self, event: Event) -> list[ModelEvent] | None:
+    def _block_start(self, event: MessageEvent) -> list[ModelEvent] | None:
         index = event.index
         if index in self._seen or not bytes(event.content_block):
             return None
         if len(self._seen) >= MAX_BLOCKS:
             raise cut(f"the response has more than {MAX_BLOCKS} blocks")
         self._seen.add(index)
-        start = read_block_start(event.content_block)
-        block = self._opened(index, start, event.content_block.copy())
+        start, raw = read_block_start(event.content_block), event.content_block.copy()
+        kind = _KINDS.get(start.type, "other")
+        if kind != "call":
+            item_id = f"{self._id or 'msg'}{self._mark}_{index}"
+            block = _Open(kind, item_id, start, raw, signature=start.signature)
+        else:
+            # A tool that was never offered keeps the name that the model gave it.
+            if self._names is None:
+                self._names = tool_names(self._request.tools)
+            named = self._names.all.get(start.name)
+            tool: tuple[str | None, str, bool] = (None, start.name, False)
+            if named is not None:
+                tool = (named.namespace, named.tool.name, named.tool.type == "custom")
+            item_id = call_item_id("custom_tool_call" if tool[2] else "function_call", self._id + self._mark, index)
+            block = _Open(kind, item_id, start, raw, tool=tool)
         self._open[index] = block
         if block.kind == "text":
             return self._text(block, start.text)
         begun: list[ModelEvent] = [self._start(block)]
         return begun + self._thought(block, start.thinking) if block.kind == "thinking" else begun
 
-    def _opened(self, index: int, start: BlockStart, raw: Raw) -> _Open:
-        kind = _KINDS.get(start.type, "other")
-        if kind != "call":
-            return _Open(kind, f"{self._id or 'msg'}{self._mark}_{index}", start, raw, signature=start.signature)
-        tool = self._tool(start.name)
-        item_id = call_item_id("custom_tool_call" if tool[2] else "function_call", self._id + self._mark, index)
-        return _Open(kind, item_id, start, raw, tool=tool)
-
-    def _tool(self, wire: str) -> tuple[str | None, str, bool]:
-        if self._names is None:
-            self._names = tool_names(self._request.tools)
-        named = self._names.all.get(wire)
-        return (None, wire, False) if named is None else (named.namespace, named.tool.name, named.tool.type == "custom")
-
     def _start(self, block: _Open) -> ItemStarted:
         block.started = True
         return ItemStarted(self._item(block))
 
-    def _block_stop(self, index: int) -> list[ModelEvent] | None:
-        block = self._open.pop(index, None)
-        if block is None:
-            return None
-        if block.kind == "call" and not _is_whole(block):
-            self._held.append(block)
-            return []
-        if not block.started:  # a text without a word
-            return []
-        self._done += 1
-        return [ItemDone(self._item(block))]
-
-    def _message_delta(self, delta: Delta) -> list[ModelEvent]:
-        if delta.stop_reason is None:
-            return []
-        self._reason = delta.stop_reason
-        details = delta.stop_details or StopDetails()
-        failure = stopped(delta.stop_reason, details.explanation or details.category)
-        if failure is not None:
-            raise failure
-        held, self._held = self._held, []
-        self._done += len(held)
-        return [ItemDone(self._item(block)) for block in held]
-
-    def _message_stop(self) -> list[ModelEvent]:
-        if self._held:
-            raise cut("the response ended inside of a call")
-        self.completed = True
-        paused = self._reason == "pause_turn" and self._done > 0  # else it would be asked the same for ever
-        return [Completed(self._id, None if self._usage is None else _counted(self._usage), paused)]
-
-    def _count(self, usage: Usage | None) -> None:
+    def _count(self, usage: AnthropicUsage | None) -> None:
         if usage is None:
             return
-        known = self._usage or Usage()
-        for name in Usage.__struct_fields__:
+        known = self._usage or AnthropicUsage()
+        for name in AnthropicUsage.__struct_fields__:
             value = getattr(usage, name)
             if value is not None:
                 setattr(known, name, value)
@@ -281,7 +332,7 @@ class Translator:
     # --- items, in the neutral form ---
 
     def _item(self, block: _Open) -> OutputItem:
-        """As far as it has come."""
+        """The item as far as it has come."""
         text = "".join(block.texts)
         match block.kind:
             case "text":
@@ -324,7 +375,11 @@ def _call(block: _Open, text: str) -> FunctionCallItem | CustomToolCallItem:
         return FunctionCallItem(
             id=block.item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, arguments=arguments
         )
-    written = _free_text(arguments)
+    # The one member of the input of a tool that takes free text; else all of it, for the tool to refuse.
+    try:
+        written = msgspec.json.decode(arguments, type=dict[str, str]).get("input", arguments)
+    except (msgspec.DecodeError, RecursionError):
+        written = arguments
     raw = _raw({"type": "custom_tool_call", **members, "input": written})
     return CustomToolCallItem(id=block.item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, input=written)
 
@@ -344,15 +399,6 @@ def _given_input(block: _Open) -> str:
     return given.decode() if given.strip() not in (b"", b"null", b'""') else "{}"
 
 
-def _free_text(arguments: str) -> str:
-    """The one member of the input of a tool that takes free text; else all of it, for the tool to refuse."""
-    try:
-        read = msgspec.json.decode(arguments, type=dict[str, str])
-    except (msgspec.DecodeError, RecursionError):
-        return arguments
-    return read.get("input", arguments)
-
-
 def _with_input(block: _Open, text: str) -> Raw:
     if not text:
         return block.raw
@@ -367,7 +413,7 @@ def _raw(value: object) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
-def _counted(usage: Usage) -> TokenUsage:
+def _counted(usage: AnthropicUsage) -> TokenUsage:
     """`input_tokens` of this API is without what was read from the cache or written to it."""
     read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     tokens = (usage.input_tokens or 0) + read + written

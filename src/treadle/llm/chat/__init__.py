@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from treadle.llm.chat.body import encode_body
-from treadle.llm.chat.failure import chat_failure
-from treadle.llm.chat.translate import Translator
-from treadle.llm.chat.unsupported import other_way
+from treadle.llm.chat.failure import chat_failure, other_way
+from treadle.llm.chat.translate import ChatTranslator
 from treadle.llm.wire_api import WireApi
 
-__all__ = ["WIRE_API", "Translator", "encode_body"]
+__all__ = ["WIRE_API", "ChatTranslator", "encode_body"]
 
 WIRE_API: Final = WireApi(
     name="chat",
     path="/chat/completions",
     encode=encode_body,
-    translator=Translator,
+    translator=ChatTranslator,
     failure=chat_failure,
     other_way=other_way,
     may_end=lambda translator: translator.may_end,

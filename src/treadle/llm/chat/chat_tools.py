@@ -2,6 +2,8 @@
 
 It owns the mapping from our tools to functions and back: a namespace becomes part of the name, and a free-text tool
 becomes a function with one string parameter.
+
+`ChatCallIds` makes ids of tool calls of any provider valid for this one and unique within a request.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _ONE_TEXT: Final = Raw(
 )
 
 
-class Tool(Struct, frozen=True):
+class ChatTool(Struct, frozen=True):
     """Which of our tools a function stands for."""
 
     namespace: str | None
@@ -47,7 +49,7 @@ class FunctionTool(Struct):
     type: str = "function"
 
 
-class _Format(Struct):
+class _CustomFormat(Struct):
     type: str = ""
     syntax: str = ""
     definition: str = ""
@@ -59,14 +61,14 @@ class _Spec(Struct):
     description: str | None = None
     parameters: Raw = Raw()
     strict: bool | None = None
-    format: _Format | None = None
+    format: _CustomFormat | None = None
     tools: list[_Spec] = []
 
 
 _spec = msgspec.json.Decoder(_Spec)
 
 
-class ToolNames:
+class ChatToolNames:
     """The tools of a request under their names in the API.
 
     Tools that a provider runs itself (`web_search`, …) are left out: this API has none.
@@ -74,7 +76,7 @@ class ToolNames:
 
     def __init__(self, tools: Sequence[JsonObject]) -> None:
         self.functions: list[FunctionTool] = []
-        self._tools: dict[str, Tool] = {}
+        self._tools: dict[str, ChatTool] = {}
         self._names: dict[tuple[str | None, str], str] = {}
         for tool in tools:
             spec = _spec.decode(as_raw(tool))
@@ -88,9 +90,9 @@ class ToolNames:
         """What a tool is called there; also one that is no longer offered."""
         return self._names.get((namespace, name)) or _name(namespace, name)
 
-    def tool(self, name: str) -> Tool:
+    def tool(self, name: str) -> ChatTool:
         """The tool that the model means; one that was never offered keeps the model's name."""
-        return self._tools.get(name) or Tool(None, name, False)
+        return self._tools.get(name) or ChatTool(None, name, False)
 
     def _add(self, spec: _Spec, namespace: str | None) -> None:
         if spec.type not in ("function", "custom") or not spec.name or (namespace, spec.name) in self._names:
@@ -99,23 +101,17 @@ class ToolNames:
         if name in self._tools:
             name = _unlike(namespace, spec.name)
         self._names[namespace, spec.name] = name
-        self._tools[name] = Tool(namespace, spec.name, spec.type == "custom")
-        self.functions.append(FunctionTool(_function(spec, name)))
-
-
-def _function(spec: _Spec, name: str) -> Function:
-    description = spec.description or ""
-    if spec.type == "custom":
-        return Function(name, description + _grammar(spec.format), _ONE_TEXT)
-    parameters = spec.parameters if bytes(spec.parameters) not in (b"", b"null") else _NO_PARAMETERS
-    return Function(name, description, parameters, bool(spec.strict))
-
-
-def _grammar(form: _Format | None) -> str:
-    told = "\nPut the whole of it, as it is, into the one argument `input`."
-    if form is None or not form.definition:
-        return told
-    return f"{told} It follows this {form.syntax} grammar:\n{form.definition}"
+        self._tools[name] = ChatTool(namespace, spec.name, spec.type == "custom")
+        description = spec.description or ""
+        if spec.type == "custom":
+            description += "\nPut the whole of it, as it is, into the one argument `input`."
+            if spec.format is not None and spec.format.definition:
+                description += f" It follows this {spec.format.syntax} grammar:\n{spec.format.definition}"
+            function = Function(name, description, _ONE_TEXT)
+        else:
+            parameters = spec.parameters if bytes(spec.parameters) not in (b"", b"null") else _NO_PARAMETERS
+            function = Function(name, description, parameters, bool(spec.strict))
+        self.functions.append(FunctionTool(function))
 
 
 def _name(namespace: str | None, name: str) -> str:
@@ -149,3 +145,34 @@ def free_text(arguments: str) -> str:
 
 def as_raw(item: JsonObject) -> Raw | bytes:
     return item if isinstance(item, Raw) else msgspec.json.encode(item)
+
+
+_VALID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NINE: Final = re.compile(r"[A-Za-z0-9]{9}")
+
+
+class ChatCallIds:
+    """The ids of one request. The same history always gets the same ids, so that the provider's cache still matches.
+
+    Args:
+        nine: Whether the server wants exactly nine letters and digits.
+    """
+
+    def __init__(self, *, nine: bool = False) -> None:
+        self._nine = nine
+        self._used: set[str] = set()
+
+    def take(self, call_id: str) -> str:
+        """A valid id for the next call, its own where possible."""
+        valid = (_NINE if self._nine else _VALID).fullmatch(call_id)
+        taken = call_id if valid else self._made(call_id, 0)
+        count = 0
+        while taken in self._used:
+            count += 1
+            taken = self._made(call_id, count)
+        self._used.add(taken)
+        return taken
+
+    def _made(self, call_id: str, count: int) -> str:
+        mark = sha256(f"{count}\0{call_id}".encode("utf-8", "replace")).hexdigest()
+        return mark[:9] if self._nine else f"call_{mark[:24]}"

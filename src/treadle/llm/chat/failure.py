@@ -1,6 +1,8 @@
 """From an error of a Chat Completions server to a `ModelError`.
 
 Every server has its own error format and its own words for the same problem; this is the one place that looks at words.
+
+`other_way` finds out which features a server does not support, by its error messages.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _WHICH_MODELS: Final = "the model server does not have this model. Set `model` t
 
 
 class ChatError(Struct, frozen=True):
-    """What a server said.
+    """The error in an answer.
 
     Args:
         detail: Its code, type and message.
@@ -150,7 +152,10 @@ def chat_failure(failure: HttpFailure) -> ModelError:
 
 def stream_failure(error: ChatError) -> ModelError:
     """An error inside a stream that began well. A status may be in it as its code."""
-    status = _status(error.detail.code)
+    code = error.detail.code
+    if isinstance(code, str):
+        code = int(code) if code.isascii() and code.isdecimal() and len(code) == 3 else None
+    status = code if code is not None and 400 <= code < 600 else None
     result = _known(error, status) or failed(error.detail)
     if status is not None and result.kind == "server_failed":
         result.kind = kind_of(status)
@@ -159,14 +164,8 @@ def stream_failure(error: ChatError) -> ModelError:
     return result
 
 
-def _status(code: str | int | None) -> int | None:
-    if isinstance(code, str):
-        code = int(code) if code.isascii() and code.isdecimal() and len(code) == 3 else None
-    return code if code is not None and 400 <= code < 600 else None
-
-
 def _known(error: ChatError, status: int | None) -> ModelError | None:
-    """What can be told from the words; none where the status says it better."""
+    """The kind of an error by its text; None where the status is more exact."""
     said, words = error.detail.message or "no reason", error.words
     if status not in (401, 403, 429) and (is_too_long(words) or (status == 413 and not _PER_MINUTE.search(words))):
         return ModelError(CONTEXT, kind="context_too_long")
@@ -176,4 +175,60 @@ def _known(error: ChatError, status: int | None) -> ModelError | None:
         return ModelError(_TOOLS_NEEDED + said)
     if status in (400, 404) and _NO_MODEL.search(words):
         return ModelError(_WHICH_MODELS + said, kind="not_found")
+    return None
+
+
+NO_STREAM_OPTIONS: Final = "no stream_options"
+NO_PARALLEL: Final = "no parallel_tool_calls"
+NO_EFFORT: Final = "no reasoning_effort"
+JSON_OBJECT: Final = "json_object for json_schema"
+NO_FORMAT: Final = "no response_format"
+OTHER_LIMIT: Final = "the other name of max_tokens"
+AS_DEVELOPER: Final = "developer for system"
+AS_USER: Final = "user for system"
+SYSTEM_FIRST: Final = "system only at the beginning"
+ALTERNATING: Final = "roles alternate"
+NINE: Final = "call ids of nine letters"
+THOUGHTS_BACK: Final = "reasoning_content is sent back"
+
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
+# In this order: the first that fits and is not known yet is tried. Those of a family come one after the other.
+_REFUSALS: Final[tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]] = (
+    (_words(r"stream_options|include_usage"), (NO_STREAM_OPTIONS,)),
+    (_words(r"parallel_tool_calls|parallel tool calls"), (NO_PARALLEL,)),
+    (_words(r"reasoning_effort|reasoning effort|reasoning\.effort|not support (thinking|reasoning)"), (NO_EFFORT,)),
+    (
+        _words(r"reasoning_content.*(missing|must|required|passed|pass back)|missing.*reasoning_content"),
+        (THOUGHTS_BACK,),
+    ),
+    (_words(r"max_completion_tokens|max_tokens"), (OTHER_LIMIT,)),
+    (_words(r"tool.?call.?id.*(length of 9|a-z)"), (NINE,)),
+    (_words(r"system (message|role|prompt)s? (must|should|can only) be (at|the|first)"), (SYSTEM_FIRST, AS_USER)),
+    (_words(r"role.*not support.*'system'|'system'.*use 'developer'"), (AS_DEVELOPER, AS_USER)),
+    (_words(r"system role (is )?not supported|not support.*system (role|message|prompt|instruction)"), (AS_USER,)),
+    (_words(r"unknown variant `(system|developer)`|role[^.]{0,60}(system|developer)[^.]{0,60}not"), (AS_USER,)),
+    (_words(r"roles? must alternate|must alternate|alternate user"), (ALTERNATING,)),
+    (_words(r"response_format|json_schema|json_object|json mode|structured outputs?"), (JSON_OBJECT, NO_FORMAT)),
+)
+# That the schema itself is wrong is for whoever wrote it.
+_BAD_SCHEMA: Final = _words(r"invalid schema|invalid json.?schema|schema is (invalid|not valid)")
+# 500 and 501: template errors of local servers. The other statuses are about something else than the request.
+_STATUSES: Final = frozenset({400, 404, 405, 415, 422, 500, 501})
+
+
+def other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str] | None:
+    """The quirks with which to ask again, when the refusal is about one of them."""
+    if failure.status not in _STATUSES:
+        return None
+    said = read_error(failure.body).words
+    if is_too_long(said) or _BAD_SCHEMA.search(said):
+        return None
+    for refusal, ways in _REFUSALS:
+        way = next((way for way in ways if way not in quirks), None)
+        if way is not None and refusal.search(said):
+            return quirks | {way}
     return None

@@ -2,23 +2,23 @@
 
 It owns the open items of one response. The API has no items: a response is split into reasoning, message and calls
 here, in the order in which they arrive.
+
+`ThinkTags` splits `<think>…</think>` off the beginning of an answer, for servers that do not separate reasoning from
+text. Such a tag later in an answer is text: the model may be writing about tags.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.llm.chat.call_pieces import OpenCalls
+from treadle.http.sse import SseEvent
 from treadle.llm.chat.chunk import (
-    Choice,
-    Chunk,
-    Delta,
-    Detail,
-    FastDelta,
+    ChoiceDelta,
+    OpenCalls,
     decode_chunk,
     decode_fast,
     read_usage,
@@ -27,7 +27,6 @@ from treadle.llm.chat.chunk import (
     usage_in,
 )
 from treadle.llm.chat.failure import find_error, read_error, stream_failure
-from treadle.llm.chat.think_tags import Piece, ThinkTags
 from treadle.llm.failure import ErrorDetail, cut, failed, incomplete
 from treadle.llm.model import (
     Completed,
@@ -42,9 +41,67 @@ from treadle.llm.model import (
     UnknownEvent,
 )
 from treadle.llm.output_items import OutputItem, read_item
-from treadle.llm.sse import SseEvent
 
-# Of one answer, kept until it is whole: far more than any model writes, so a server that never ends is noticed.
+Piece: TypeAlias = tuple[Literal["text", "thought"], str]
+
+_TAGS: Final = {"<think>": "</think>", "<thinking>": "</thinking>", "<thought>": "</thought>"}
+
+
+class ThinkTags:
+    """Feed it the text of one answer. Once `settled`, everything that follows is text and need not be fed."""
+
+    __slots__ = ("_close", "_held", "settled")
+
+    def __init__(self) -> None:
+        self.settled: bool = False
+        self._close: str | None = None  # the tag that ends the thought we are in
+        self._held = ""  # what may be the beginning of a tag
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is held back."""
+        return bool(self._held)
+
+    def receive(self, text: str) -> list[Piece]:
+        text = self._held + text
+        self._held = ""
+        if self.settled:
+            return [("text", text)]
+        if self._close is not None:
+            return self._inside(text, self._close)
+        # Nothing but blanks has come so far: it may begin with a tag, or with a part of one.
+        begun = text.lstrip()
+        for opening, closing in _TAGS.items():
+            if begun.startswith(opening):
+                self._close = closing
+                return self._inside(begun.removeprefix(opening), closing)
+            if opening.startswith(begun):
+                self._held = text
+        if self._held:
+            return []
+        self.settled = True
+        return [("text", text)]
+
+    def end(self) -> list[Piece]:
+        """What was held back."""
+        held, self._held = self._held, ""
+        if not held:
+            return []
+        return [("text" if self._close is None else "thought", held)]
+
+    def _inside(self, text: str, closing: str) -> list[Piece]:
+        thought, found, rest = text.partition(closing)
+        if found:
+            self.settled = True
+            return [("thought", thought), ("text", rest)]
+        keep = next((size for size in range(len(closing) - 1, 0, -1) if text.endswith(closing[:size])), 0)
+        if keep:
+            self._held = text[-keep:]
+            text = text[:-keep]
+        return [("thought", text)]
+
+
+# Most characters of one answer: far more than any model writes, so a server that never ends is noticed.
 MAX_ANSWER: Final = 32 * 1024 * 1024
 
 # Ends that are none, in the words of the Responses API.
@@ -64,7 +121,7 @@ class _OpenText(Struct):
     pieces: list[str] = []
 
 
-class Translator:
+class ChatTranslator:
     """One response to `request`."""
 
     def __init__(self, request: ModelRequest) -> None:
@@ -84,26 +141,25 @@ class Translator:
             choices = decode_fast(sse.data).choices
         except (msgspec.DecodeError, RecursionError):
             return self._rest(sse)
-        if choices and len(choices) == 1:
-            choice = choices[0]
-            delta = choice.delta
-            if delta is not None and not choice.finish_reason and not choice.index and delta.reasoning is None:
-                grown = self._fast_events(delta)
-                if grown is not None:
-                    return grown
-        return self._rest(sse)
-
-    def _fast_events(self, delta: FastDelta) -> list[ModelEvent] | None:
-        """What is open goes on, and nothing else happens; None when there is more to it."""
+        if not choices or len(choices) != 1:
+            return self._rest(sse)
+        choice = choices[0]
+        delta = choice.delta
+        if delta is None or choice.finish_reason or choice.index or delta.reasoning is not None:
+            return self._rest(sse)
+        # Nearly always what is open goes on, and nothing else happens.
         text, thought, pieces, opened = delta.content, delta.reasoning_content, delta.tool_calls, self._open
         if pieces is not None:
             alone = len(pieces) == 1 and opened is None and not (text or thought)
-            return self._calls.grow(pieces[0]) if alone and not (self._tags and self._tags.holds) else None
+            grown = self._calls.grow(pieces[0]) if alone and not (self._tags and self._tags.holds) else None
+            return self._rest(sse) if grown is None else grown
         if opened is None or (text and thought):
-            return None
-        if text:
-            return [self._grown(opened, text)] if opened.kind == "text" and self._tags is None else None
-        return [self._grown(opened, thought)] if thought and opened.kind == "thought" else None
+            return self._rest(sse)
+        if text and opened.kind == "text" and self._tags is None:
+            return [self._grown(opened, text)]
+        if thought and opened.kind == "thought":
+            return [self._grown(opened, thought)]
+        return self._rest(sse)
 
     def _rest(self, sse: SseEvent) -> list[ModelEvent]:
         try:
@@ -112,7 +168,25 @@ class Translator:
             return self._other(sse)
         if chunk.choices is None and usage_in(chunk) is None:
             return self._other(sse)
-        return self._chunk(chunk)
+        if chunk.error or (chunk.x_groq is not None and chunk.x_groq.error):
+            error = find_error({"error": chunk.error or (chunk.x_groq and chunk.x_groq.error)})
+            assert error is not None
+            raise stream_failure(error)
+        self._usage = usage_in(chunk) or self._usage
+        events: list[ModelEvent] = []
+        if self._id is None and (chunk.id or chunk.choices):
+            self._id = chunk.id or ""
+            events.append(Created(self._id))
+        for choice in chunk.choices or ():
+            if choice.index:
+                continue  # we ask for one answer only
+            delta = choice.delta or choice.message
+            if delta is not None:
+                self._delta(delta, events)
+            reason = choice.finish_reason or ("stop" if choice.message is not None else None)
+            if reason:
+                self._finish(reason, events)
+        return events
 
     @property
     def may_end(self) -> bool:
@@ -138,37 +212,19 @@ class Translator:
             return [UnknownEvent(sse.event, sse.data)]
         raise stream_failure(error)
 
-    def _chunk(self, chunk: Chunk) -> list[ModelEvent]:
-        if chunk.error or (chunk.x_groq is not None and chunk.x_groq.error):
-            error = find_error({"error": chunk.error or (chunk.x_groq and chunk.x_groq.error)})
-            assert error is not None
-            raise stream_failure(error)
-        self._usage = usage_in(chunk) or self._usage
-        events: list[ModelEvent] = []
-        if self._id is None and (chunk.id or chunk.choices):
-            self._id = chunk.id or ""
-            events.append(Created(self._id))
-        for choice in chunk.choices or ():
-            if not choice.index:  # we ask for one answer only
-                self._choice(choice, events)
-        return events
-
-    def _choice(self, choice: Choice, events: list[ModelEvent]) -> None:
-        delta = choice.delta or choice.message
-        if delta is not None:
-            self._delta(delta, events)
-        reason = choice.finish_reason or ("stop" if choice.message is not None else None)
-        if reason:
-            self._finish(reason, events)
-
-    def _delta(self, delta: Delta, events: list[ModelEvent]) -> None:
+    def _delta(self, delta: ChoiceDelta, events: list[ModelEvent]) -> None:
         if thought := thought_in(delta):
             self._grow("thought", thought, events)
         content = delta.content
-        if content:
-            pieces: list[Piece] = [("text", content)] if isinstance(content, str) else _parts(content)
-            for kind, text in pieces:
-                self._said(kind, text, events)
+        if isinstance(content, str):
+            if content:
+                self._said("text", content, events)
+        else:
+            for part in content or ():  # as Mistral has it
+                if part.thinking:
+                    self._said("thought", text_in(part.thinking), events)
+                else:
+                    self._said("text", part.text or "", events)
         if delta.refusal:
             self._said("text", delta.refusal, events)
         for piece in delta.tool_calls or ():
@@ -247,11 +303,6 @@ class Translator:
         self._finish("stop", events)
         self.completed = True
         return [*events, Completed(self._id, None if self._usage is None else read_usage(self._usage))]
-
-
-def _parts(content: list[Detail]) -> list[Piece]:
-    """Content in parts, as Mistral has it."""
-    return [("thought", text_in(part.thinking)) if part.thinking else ("text", part.text or "") for part in content]
 
 
 def _item(kind: Literal["text", "thought"], text: str, item_id: str) -> OutputItem:

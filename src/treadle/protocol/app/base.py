@@ -1,13 +1,13 @@
 """What all structs of the app-server protocol share: their bases, words and unions that may grow, and decoding.
 
 Two rules run through the package. What a server acts upon (params of requests, answers of a client) is *closed*: a
-value outside the vocabulary is refused, and a word is read as a plain string. What a client is told (results,
-notifications, requests of the server) is *open*: a word or a variant of a newer server is kept as it came, and a `Word`
+value outside the vocabulary is refused, and a word is read as a plain string. What a client receives (results,
+notifications, requests of the server) is *open*: a word or a variant of a newer server stays as it came, and a `Word`
 is read as its member. `Closed` and `Open` mark words, `OrUnknown` a union of structs.
 
 Reading is msgspec's own as long as all variants are known; else it is done again by `tolerant`.
 
-Knows nothing of methods (see `registry`), of connections, or of what the structs mean.
+Knows nothing of methods (see `methods`), of connections, or of what the structs mean.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Unsigned32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
 class Word(StrEnum):
-    """Base of the words of the protocol. One that is not known is read as a member that its class does not list."""
+    """Base of the words of the protocol. An unknown word is read as a member that its class does not list."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -56,22 +56,22 @@ class Word(StrEnum):
         return member
 
     def __reduce_ex__(self, protocol: object) -> tuple[type[Self], tuple[str]]:
-        """By value. Python 3.11.0 to 3.11.3 take the name, which a word that is not known has not got."""
+        """Pickle by value. Python 3.11.0 to 3.11.3 take the name, which an unknown word has not got."""
         return type(self), (self.value,)
 
     @property
     def root(self) -> Self:
-        """As structs of unions have it: some unions are of words and structs."""
+        """The word itself, as structs of unions have it: some unions are of words and structs."""
         return self
 
     @classmethod
     def model_validate(cls, obj: object) -> Self:
-        """From a string, also one that is not known. Some words are classes with a `root` in the official SDK."""
+        """A word from a string, also an unknown one. Some words are classes with a `root` in the official SDK."""
         return cls(cast(str, obj))
 
 
 class _Fields:
-    """The members of a struct by their names in Python, asked of its class."""
+    """Descriptor: the members of a struct by their names in Python."""
 
     def __get__(self, instance: object, owner: type[Struct]) -> dict[str, msgspec.structs.FieldInfo]:
         return {field.name: field for field in msgspec.structs.fields(owner)}
@@ -81,7 +81,7 @@ class Wire(Struct, rename="camel", kw_only=True, frozen=True):
     """Base of everything on the wire: unknown members are ignored, members without a value are sent as null.
 
     A member that is left out rather than null has the default `UNSET`. Members named in `_hidden` may carry a secret:
-    they are sent, and never shown.
+    they are sent, and never printed.
     """
 
     _hidden: ClassVar[tuple[str, ...]] = ()
@@ -96,15 +96,15 @@ class Wire(Struct, rename="camel", kw_only=True, frozen=True):
 
     @classmethod
     def model_validate(cls, obj: object) -> Self:
-        """From plain values with the names of the wire, or from an instance."""
+        """An instance from plain values with the names of the wire, or from an instance."""
         return obj if isinstance(obj, cls) else convert(obj, cls)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        """With other values for some members, by their names in Python; they are not checked."""
+        """A copy with other values for some members, by their names in Python; they are not checked."""
         return msgspec.structs.replace(self, **(update or {}))
 
     def model_dump(self, *, by_alias: bool = False, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
-        """To plain values; `by_alias` gives the names of the wire. Both modes give the values that JSON has."""
+        """Plain values; `by_alias` gives the names of the wire. Both modes give the values that JSON has."""
         if mode not in ("python", "json"):
             raise ValueError(f"mode `{mode}` is not known; use `python` or `json`")
         return _dump_struct(self, by_alias, exclude_none)
@@ -118,14 +118,14 @@ class Params(Wire, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NoParams(Params, frozen=True, kw_only=True):
-    """For methods that take none."""
+    """The params of methods that take none."""
 
 
 class Empty(Wire, frozen=True, kw_only=True):
     """The result `{}`."""
 
 
-class Member(Wire, frozen=True, kw_only=True):
+class UnionMember(Wire, frozen=True, kw_only=True):
     """Base of the structs of a union. `root` is there for code written for the official SDK, which wraps them."""
 
     @property
@@ -146,7 +146,7 @@ class _Tagged(StructMeta):
             return super().__call__(*args, **members)
 
 
-class Variant(Member, metaclass=_Tagged, frozen=True, kw_only=True, tag_field="type"):
+class Variant(UnionMember, metaclass=_Tagged, frozen=True, kw_only=True, tag_field="type"):
     """A struct of a union that is told apart by `type`."""
 
     if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Unknown(dict[str, Any]):
         return tag if isinstance(tag, str) else None
 
     def model_dump(self, *, by_alias: bool = False, mode: str = "python", exclude_none: bool = False) -> dict[str, Any]:
-        """The object as it came, whatever is asked: what its members mean is not known."""
+        """The object as it came, whatever the arguments: what its members mean is not known."""
         return dict(self)
 
     def model_dump_json(self, *, by_alias: bool = False, exclude_none: bool = False) -> str:
@@ -303,20 +303,6 @@ def native_decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
         return native
 
 
-class Decoder(Generic[T]):
-    """Reads one type."""
-
-    def __init__(self, wanted: type[T]) -> None:
-        self._wanted = wanted
-
-    def decode(self, raw: bytes | msgspec.Raw) -> T:
-        return decode(raw, self._wanted)
-
-
-def decoder(wanted: type[T]) -> Decoder[T]:
-    return Decoder(wanted)
-
-
 @overload
 def decode(raw: bytes | msgspec.Raw, wanted: type[T]) -> T: ...
 @overload
@@ -351,7 +337,7 @@ def convert(value: object, wanted: Any) -> Any:
 
 
 def convert_strictly(value: object, wanted: Any) -> Any:
-    """The same, except that an open union whose structs have tags refuses what it doesn't know."""
+    """Read plain values as `convert` does, except that an open union whose structs have tags refuses unknown ones."""
     if wanted not in _natives:
         native_decoder(wanted)
     return msgspec.convert(value, wanted, dec_hook=_hook)
@@ -366,17 +352,15 @@ def _dump_struct(value: Struct, by_alias: bool, exclude_none: bool) -> dict[str,
     names = value.__struct_encode_fields__ if by_alias else value.__struct_fields__
     for field, name in zip(value.__struct_fields__, names, strict=True):
         member = getattr(value, field)
-        if member is not UNSET and not (exclude_none and (member is None or _is_left_out(value, field, member))):
-            members[name] = _dump(member, by_alias, exclude_none)
+        if member is UNSET or (exclude_none and member is None):
+            continue
+        if exclude_none and isinstance(value, Params):
+            # A param at its default is as if it were not given: it is not sent either.
+            at = value.__struct_fields__.index(field) - len(value.__struct_fields__) + len(value.__struct_defaults__)
+            if at >= 0 and value.__struct_defaults__[at] == member:
+                continue
+        members[name] = _dump(member, by_alias, exclude_none)
     return members
-
-
-def _is_left_out(value: Struct, field: str, member: object) -> bool:
-    """Of params, what is at its default is as if it were not given: it is not sent either."""
-    if not isinstance(value, Params):
-        return False
-    at = value.__struct_fields__.index(field) - len(value.__struct_fields__) + len(value.__struct_defaults__)
-    return at >= 0 and value.__struct_defaults__[at] == member
 
 
 def _dump(value: object, by_alias: bool, exclude_none: bool) -> Any:

@@ -1,4 +1,7 @@
-"""Reading and editing the configuration. The configuration itself stays a plain object: it has the keys of the file."""
+"""Reading and editing the configuration, feature flags, permission profiles, and saving feedback.
+
+The configuration itself stays a plain object: it has the keys of the file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,18 @@ from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import Closed, JsonObject, NoParams, Open, OrUnknown, Params, Variant, Wire, Word
+from treadle.protocol.app.base import (
+    Closed,
+    JsonObject,
+    NoParams,
+    Open,
+    OrUnknown,
+    Params,
+    Unsigned32,
+    Variant,
+    Wire,
+    Word,
+)
 
 
 class MergeStrategy(Word):
@@ -155,3 +169,81 @@ class ConfigRequirementsReadResponse(Wire, frozen=True, kw_only=True):
 
     requirements: JsonObject | None = None
     supports_independent_speed_modes: bool | None = None
+
+
+# --- features and permission profiles ---
+
+
+class ExperimentalFeatureStage(Word):
+    beta = "beta"
+    under_development = "underDevelopment"
+    stable = "stable"
+    deprecated = "deprecated"
+    removed = "removed"
+
+
+class ExperimentalFeature(Wire, frozen=True, kw_only=True):
+    default_enabled: bool
+    enabled: bool
+    name: str
+    stage: Open[ExperimentalFeatureStage]
+    announcement: str | None = None
+    description: str | None = None
+    display_name: str | None = None
+
+
+class ExperimentalFeatureListParams(Params, frozen=True, kw_only=True):
+    thread_id: str | None = None
+    cursor: str | None = None
+    limit: Unsigned32 | None = None
+
+
+class ExperimentalFeatureListResponse(Wire, frozen=True, kw_only=True):
+    data: tuple[ExperimentalFeature, ...]
+    next_cursor: str | None = None
+
+
+class ExperimentalFeatureEnablementSetParams(Params, frozen=True, kw_only=True):
+    enablement: Mapping[str, bool]
+
+
+class ExperimentalFeatureEnablementSetResponse(Wire, frozen=True, kw_only=True):
+    enablement: Mapping[str, bool]
+
+
+class PermissionProfileSummary(Wire, frozen=True, kw_only=True):
+    id: str
+    allowed: bool
+    description: str | None = None
+
+
+class PermissionProfileListParams(Params, frozen=True, kw_only=True):
+    cursor: str | None = None
+    cwd: str | None = None
+    limit: Unsigned32 | None = None
+
+
+class PermissionProfileListResponse(Wire, frozen=True, kw_only=True):
+    data: tuple[PermissionProfileSummary, ...]
+    next_cursor: str | None = None
+
+
+# --- feedback ---
+
+
+class FeedbackSaveParams(Params, frozen=True, kw_only=True):
+    """`save_path` is absolute, and nothing is there yet."""
+
+    classification: str
+    save_path: str
+    extra_log_files: tuple[str, ...] | None = None
+    include_logs: bool = False
+    reason: str | None = None
+    tags: Mapping[str, str] | None = None
+    thread_id: str | None = None
+
+
+class FeedbackSaveResponse(Wire, frozen=True, kw_only=True):
+    saved_path: str
+    thread_id: str
+    prompt_hash: str | None = None

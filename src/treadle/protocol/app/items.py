@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import UNSET, UnsetType, field
 
-from treadle.protocol.app.actions import CommandAction, FileUpdateChange
 from treadle.protocol.app.base import Open, OrUnknown, Unknown, Variant, Wire, Word, union
-from treadle.protocol.app.dynamic_tools import DynamicToolCallOutputContentItem
-from treadle.protocol.app.inputs import UserInput
-from treadle.protocol.app.outputs import FunctionCallOutputBody
+from treadle.protocol.app.item_parts import (
+    CommandAction,
+    DynamicToolCallOutputContentItem,
+    FileUpdateChange,
+    FunctionCallOutputBody,
+    UserInput,
+)
 from treadle.protocol.app.settings import ReasoningEffort
 
 

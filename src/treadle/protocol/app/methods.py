@@ -1,15 +1,18 @@
-"""The methods of the app-server: one record for each, which feeds the registry, the server's routes and the generated
-calls of the clients.
+"""The methods, notifications and server requests of the app-server: one record for each method, which feeds the
+server's routes and the generated calls of the clients.
 
-A record names structs and handler; a module is imported when one of its methods is first used: a server that starts
+The tables name structs and handlers; a module is imported when one of its methods is first used: a server that starts
 should not pay for the vocabulary of what nobody asks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from typing import Any
+
+from treadle.protocol.app.base import NoParams, Wire
 
 
 class Method:
@@ -20,7 +23,7 @@ class Method:
         handler: Module of `treadle.server.methods` and function in it; None for a method that our server does not have.
         params_optional: Whether a request without params is one with empty ones.
         experimental: Whether a client must have asked for the experimental API.
-        ours: Whether it is none of Codex: such a method is announced as an extension.
+        ours: Whether it is none of Codex: such a method is advertised as an extension.
     """
 
     def __init__(
@@ -42,14 +45,38 @@ class Method:
 
     @cached_property
     def params(self) -> Any:
-        return self._struct("Params")
+        return _struct(self.module, self.stem + "Params")
 
     @cached_property
     def result(self) -> Any:
-        return self._struct("Response")
+        return _struct(self.module, self.stem + "Response")
 
-    def _struct(self, suffix: str) -> Any:
-        return getattr(import_module(f"treadle.protocol.app.{self.module}"), self.stem + suffix)
+
+class _Notifications(Mapping[str, type[Wire]]):
+    """From a method to its struct, given as `module.Name` and imported when it is first asked for."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._loaded: dict[str, type[Wire]] = {}
+
+    def __getitem__(self, method: str) -> type[Wire]:
+        if method not in self._loaded:
+            module, _, name = self._names[method].partition(".")
+            self._loaded[method] = _struct(module, name)
+        return self._loaded[method]
+
+    def __contains__(self, method: object) -> bool:
+        return method in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _struct(module: str, name: str) -> Any:
+    return getattr(import_module(f"treadle.protocol.app.{module}"), name)
 
 
 # In the order in which a server names them to a client that asks for an unknown one.
@@ -75,16 +102,22 @@ RECORDS: dict[str, Method] = {
     "thread/items/read": Method("thread_history.ThreadItemsRead", "thread_listing.read_items", experimental=True),
     "thread/events/list": Method("ours.ThreadEventsList", "thread_listing.list_events", ours=True),
     "thread/messages/search": Method("ours.MessageSearch", "search_methods.search_messages", ours=True),
-    "thread/search": Method("thread_search.ThreadSearch", "search_methods.search_threads", experimental=True),
+    "thread/search": Method("thread_history.ThreadSearch", "search_methods.search_threads", experimental=True),
     "thread/searchOccurrences": Method(
-        "thread_search.ThreadSearchOccurrences", "search_methods.search_occurrences", experimental=True
+        "thread_history.ThreadSearchOccurrences", "search_methods.search_occurrences", experimental=True
     ),
-    "thread/queue/add": Method("queue.ThreadQueueAdd", "queue_methods.add", experimental=True),
-    "thread/queue/list": Method("queue.ThreadQueueList", "queue_methods.list_queued", experimental=True),
-    "thread/queue/update": Method("queue.ThreadQueueUpdate", "queue_methods.update", experimental=True),
-    "thread/queue/delete": Method("queue.ThreadQueueDelete", "queue_methods.delete", experimental=True),
-    "thread/queue/reorder": Method("queue.ThreadQueueReorder", "queue_methods.reorder", experimental=True),
-    "thread/queue/start": Method("queue.ThreadQueueStart", "queue_methods.start", experimental=True),
+    "thread/queue/add": Method("thread_methods.ThreadQueueAdd", "thread_changes.add_queued", experimental=True),
+    "thread/queue/list": Method("thread_methods.ThreadQueueList", "thread_changes.list_queued", experimental=True),
+    "thread/queue/update": Method(
+        "thread_methods.ThreadQueueUpdate", "thread_changes.update_queued", experimental=True
+    ),
+    "thread/queue/delete": Method(
+        "thread_methods.ThreadQueueDelete", "thread_changes.delete_queued", experimental=True
+    ),
+    "thread/queue/reorder": Method(
+        "thread_methods.ThreadQueueReorder", "thread_changes.reorder_queue", experimental=True
+    ),
+    "thread/queue/start": Method("thread_methods.ThreadQueueStart", "thread_changes.start_queued", experimental=True),
     "thread/revert": Method("thread_history.ThreadRevert", "thread_changes.revert"),
     "thread/rollback": Method("thread_history.ThreadRollback", "thread_changes.rollback"),
     "thread/inject_items": Method("thread_history.ThreadInjectItems", "thread_changes.inject_items"),
@@ -94,37 +127,37 @@ RECORDS: dict[str, Method] = {
         "thread_methods.ThreadApproveGuardianDeniedAction", "turn_methods.approve_denied_action"
     ),
     "thread/backgroundTerminals/list": Method(
-        "background_terminals.ThreadBackgroundTerminalsList", "terminal_methods.list_terminals", experimental=True
+        "thread_methods.ThreadBackgroundTerminalsList", "turn_methods.list_terminals", experimental=True
     ),
     "thread/backgroundTerminals/clean": Method(
-        "background_terminals.ThreadBackgroundTerminalsClean", "terminal_methods.clean", experimental=True
+        "thread_methods.ThreadBackgroundTerminalsClean", "turn_methods.clean_terminals", experimental=True
     ),
     "thread/backgroundTerminals/terminate": Method(
-        "background_terminals.ThreadBackgroundTerminalsTerminate", "terminal_methods.terminate", experimental=True
+        "thread_methods.ThreadBackgroundTerminalsTerminate", "turn_methods.terminate_terminal", experimental=True
     ),
-    "thread/goal/set": Method("goals.ThreadGoalSet", "turn_methods.set_goal"),
-    "thread/goal/get": Method("goals.ThreadGoalGet", "turn_methods.get_goal"),
-    "thread/goal/clear": Method("goals.ThreadGoalClear", "turn_methods.clear_goal"),
+    "thread/goal/set": Method("thread_methods.ThreadGoalSet", "turn_methods.set_goal"),
+    "thread/goal/get": Method("thread_methods.ThreadGoalGet", "turn_methods.get_goal"),
+    "thread/goal/clear": Method("thread_methods.ThreadGoalClear", "turn_methods.clear_goal"),
     "turn/start": Method("turns.TurnStart", "turn_methods.start"),
     "turn/steer": Method("turns.TurnSteer", "turn_methods.steer"),
     "turn/interrupt": Method("turns.TurnInterrupt", "turn_methods.interrupt"),
     "review/start": Method("turns.ReviewStart", "turn_methods.review"),
-    "model/list": Method("models.ModelList", "model_methods.list_models"),
+    "model/list": Method("models.ModelList", "account_methods.list_models"),
     "modelProvider/capabilities/read": Method(
-        "models.ModelProviderCapabilitiesRead", "model_methods.read_capabilities"
+        "models.ModelProviderCapabilitiesRead", "account_methods.read_capabilities"
     ),
     "collaborationMode/list": Method(
-        "settings.CollaborationModeList", "model_methods.list_collaboration_modes", experimental=True
+        "settings.CollaborationModeList", "account_methods.list_collaboration_modes", experimental=True
     ),
-    "account/read": Method("accounts.GetAccount", "account_methods.read"),
+    "account/read": Method("accounts.GetAccount", "account_methods.read_account"),
     "account/login/start": Method("accounts.LoginAccount", "account_methods.start_login"),
     "account/login/cancel": Method("accounts.CancelLoginAccount", "account_methods.cancel_login"),
     "account/logout": Method("accounts.LogoutAccount", "account_methods.logout", params_optional=True),
     "account/rateLimits/read": Method(
-        "accounts.GetAccountRateLimits", "absent_features.read_rate_limits", params_optional=True
+        "accounts.GetAccountRateLimits", "account_methods.read_rate_limits", params_optional=True
     ),
     "account/bedrock/checkGovCloudRequirements": Method(
-        "accounts.BedrockCheckGovCloudRequirements", "absent_features.check_gov_cloud", experimental=True
+        "accounts.BedrockCheckGovCloudRequirements", "account_methods.check_gov_cloud", experimental=True
     ),
     "config/read": Method("config.ConfigRead", "config_methods.read"),
     "config/value/write": Method("config.ConfigValueWrite", "config_methods.write_value"),
@@ -132,55 +165,139 @@ RECORDS: dict[str, Method] = {
     "configRequirements/read": Method(
         "config.ConfigRequirementsRead", "config_methods.read_requirements", params_optional=True
     ),
-    "permissionProfile/list": Method("features.PermissionProfileList", "config_methods.list_permission_profiles"),
-    "experimentalFeature/list": Method("features.ExperimentalFeatureList", "config_methods.list_features"),
+    "permissionProfile/list": Method("config.PermissionProfileList", "config_methods.list_permission_profiles"),
+    "experimentalFeature/list": Method("config.ExperimentalFeatureList", "config_methods.list_features"),
     "experimentalFeature/enablement/set": Method(
-        "features.ExperimentalFeatureEnablementSet", "config_methods.set_features"
+        "config.ExperimentalFeatureEnablementSet", "config_methods.set_features"
     ),
-    "command/exec": Method("commands.CommandExec", "command_exec.execute"),
-    "command/exec/write": Method("commands.CommandExecWrite", "command_exec.write"),
-    "command/exec/resize": Method("commands.CommandExecResize", "command_exec.resize"),
-    "command/exec/terminate": Method("commands.CommandExecTerminate", "command_exec.terminate"),
-    "process/spawn": Method("commands.ProcessSpawn", "process_methods.spawn", experimental=True),
-    "process/writeStdin": Method("commands.ProcessWriteStdin", "process_methods.write", experimental=True),
-    "process/resizePty": Method("commands.ProcessResizePty", "process_methods.resize", experimental=True),
-    "process/kill": Method("commands.ProcessKill", "process_methods.kill", experimental=True),
-    "fs/readFile": Method("files.FsReadFile", "fs_methods.read_file"),
-    "fs/writeFile": Method("files.FsWriteFile", "fs_methods.write_file"),
-    "fs/createDirectory": Method("files.FsCreateDirectory", "fs_methods.create_directory"),
-    "fs/getMetadata": Method("files.FsGetMetadata", "fs_methods.get_metadata"),
-    "fs/readDirectory": Method("files.FsReadDirectory", "fs_methods.read_directory"),
-    "fs/remove": Method("files.FsRemove", "fs_methods.remove"),
-    "fs/copy": Method("files.FsCopy", "fs_methods.copy"),
-    "fs/watch": Method("files.FsWatch", "fs_methods.watch"),
-    "fs/unwatch": Method("files.FsUnwatch", "fs_methods.unwatch"),
-    "fuzzyFileSearch": Method("search.FuzzyFileSearch", "fuzzy_file_search.search_files"),
+    "command/exec": Method("machine_methods.CommandExec", "command_methods.execute"),
+    "command/exec/write": Method("machine_methods.CommandExecWrite", "command_methods.write"),
+    "command/exec/resize": Method("machine_methods.CommandExecResize", "command_methods.resize"),
+    "command/exec/terminate": Method("machine_methods.CommandExecTerminate", "command_methods.terminate"),
+    "process/spawn": Method("machine_methods.ProcessSpawn", "command_methods.spawn_process", experimental=True),
+    "process/writeStdin": Method(
+        "machine_methods.ProcessWriteStdin", "command_methods.write_process", experimental=True
+    ),
+    "process/resizePty": Method(
+        "machine_methods.ProcessResizePty", "command_methods.resize_process", experimental=True
+    ),
+    "process/kill": Method("machine_methods.ProcessKill", "command_methods.kill_process", experimental=True),
+    "fs/readFile": Method("machine_methods.FsReadFile", "fs_methods.read_file"),
+    "fs/writeFile": Method("machine_methods.FsWriteFile", "fs_methods.write_file"),
+    "fs/createDirectory": Method("machine_methods.FsCreateDirectory", "fs_methods.create_directory"),
+    "fs/getMetadata": Method("machine_methods.FsGetMetadata", "fs_methods.get_metadata"),
+    "fs/readDirectory": Method("machine_methods.FsReadDirectory", "fs_methods.read_directory"),
+    "fs/remove": Method("machine_methods.FsRemove", "fs_methods.remove"),
+    "fs/copy": Method("machine_methods.FsCopy", "fs_methods.copy"),
+    "fs/watch": Method("machine_methods.FsWatch", "fs_methods.watch"),
+    "fs/unwatch": Method("machine_methods.FsUnwatch", "fs_methods.unwatch"),
+    "fuzzyFileSearch": Method("machine_methods.FuzzyFileSearch", "search_files.search_files"),
     "fuzzyFileSearch/sessionStart": Method(
-        "search.FuzzyFileSearchSessionStart", "search_sessions.start", experimental=True
+        "machine_methods.FuzzyFileSearchSessionStart", "search_files.start_session", experimental=True
     ),
     "fuzzyFileSearch/sessionUpdate": Method(
-        "search.FuzzyFileSearchSessionUpdate", "search_sessions.update", experimental=True
+        "machine_methods.FuzzyFileSearchSessionUpdate", "search_files.update_session", experimental=True
     ),
     "fuzzyFileSearch/sessionStop": Method(
-        "search.FuzzyFileSearchSessionStop", "search_sessions.stop", experimental=True
+        "machine_methods.FuzzyFileSearchSessionStop", "search_files.stop_session", experimental=True
     ),
-    "skills/list": Method("skills.SkillsList", "skill_methods.list_skills"),
-    "skills/config/write": Method("skills.SkillsConfigWrite", "skill_methods.write_config"),
-    "hooks/list": Method("hooks.HooksList", "skill_methods.list_hooks"),
-    "mcpServerStatus/list": Method("mcp.ListMcpServerStatus", "skill_methods.list_mcp_servers"),
-    "plugin/list": Method("plugins.PluginList", "absent_features.list_plugins"),
-    "plugin/installed": Method("plugins.PluginInstalled", "absent_features.list_installed_plugins"),
-    "externalAgentConfig/detect": Method("plugins.ExternalAgentConfigDetect", "absent_features.detect_other_agents"),
-    "threadSection/list": Method("sections.ThreadSectionList", "absent_features.list_sections"),
-    "feedback/save": Method("feedback.FeedbackSave", "feedback_methods.save"),
+    "skills/list": Method("extensions.SkillsList", "skill_methods.list_skills"),
+    "skills/config/write": Method("extensions.SkillsConfigWrite", "skill_methods.write_config"),
+    "hooks/list": Method("extensions.HooksList", "skill_methods.list_hooks"),
+    "mcpServerStatus/list": Method("extensions.ListMcpServerStatus", "mcp_methods.list_statuses"),
+    "plugin/list": Method("extensions.PluginList", "account_methods.list_plugins"),
+    "plugin/installed": Method("extensions.PluginInstalled", "account_methods.list_installed_plugins"),
+    "externalAgentConfig/detect": Method("extensions.ExternalAgentConfigDetect", "account_methods.detect_other_agents"),
+    "threadSection/list": Method("thread_methods.ThreadSectionList", "account_methods.list_sections"),
+    "feedback/save": Method("config.FeedbackSave", "feedback_methods.save"),
+    "config/mcpServer/reload": Method("extensions.McpServerRefresh", "mcp_methods.reload", params_optional=True),
+    "mcpServer/resource/read": Method("extensions.McpResourceRead", "mcp_methods.read_resource"),
+    "mcpServer/oauth/login": Method("extensions.McpServerOauthLogin", "mcp_methods.log_in"),
+    "mcpServer/tool/call": Method("extensions.McpServerToolCall", "mcp_methods.call_tool"),
+    "mcpServer/prompt/list": Method("ours.McpServerPromptList", "mcp_methods.list_prompts", ours=True),
+    "mcpServer/prompt/get": Method("ours.McpServerPromptGet", "mcp_methods.get_prompt", ours=True),
     # Known, for clients of other servers; ours does not have them.
-    "config/mcpServer/reload": Method("mcp.McpServerRefresh"),
-    "mcpServer/oauth/login": Method("mcp.McpServerOauthLogin"),
-    "mcpServer/resource/read": Method("mcp.McpResourceRead"),
-    "mcpServer/tool/call": Method("mcp.McpServerToolCall"),
-    "skills/extraRoots/set": Method("skills.SkillsExtraRootsSet"),
-    "thread/section/move": Method("sections.ThreadSectionMove"),
-    "threadSection/create": Method("sections.ThreadSectionCreate"),
-    "threadSection/delete": Method("sections.ThreadSectionDelete"),
-    "threadSection/update": Method("sections.ThreadSectionUpdate"),
+    "skills/extraRoots/set": Method("extensions.SkillsExtraRootsSet"),
+    "thread/section/move": Method("thread_methods.ThreadSectionMove"),
+    "threadSection/create": Method("thread_methods.ThreadSectionCreate"),
+    "threadSection/delete": Method("thread_methods.ThreadSectionDelete"),
+    "threadSection/update": Method("thread_methods.ThreadSectionUpdate"),
 }
+
+
+METHODS: Mapping[str, Method] = {name: record for name, record in sorted(RECORDS.items()) if not record.ours}
+"""Requests of a client: `X` stands for `XParams` and `XResponse`."""
+
+NOTIFICATIONS: Mapping[str, type[Wire]] = _Notifications(
+    {
+        "account/login/completed": "accounts.AccountLoginCompletedNotification",
+        "account/rateLimits/updated": "accounts.AccountRateLimitsUpdatedNotification",
+        "account/updated": "accounts.AccountUpdatedNotification",
+        "command/exec/outputDelta": "machine_methods.CommandExecOutputDeltaNotification",
+        "configWarning": "notifications.ConfigWarningNotification",
+        "deprecationNotice": "notifications.DeprecationNoticeNotification",
+        "error": "notifications.ErrorNotification",
+        "fs/changed": "machine_methods.FsChangedNotification",
+        "fuzzyFileSearch/sessionCompleted": "machine_methods.FuzzyFileSearchSessionCompletedNotification",
+        "fuzzyFileSearch/sessionUpdated": "machine_methods.FuzzyFileSearchSessionUpdatedNotification",
+        "guardianWarning": "approvals.GuardianWarningNotification",
+        "hook/completed": "extensions.HookCompletedNotification",
+        "hook/started": "extensions.HookStartedNotification",
+        "item/agentMessage/delta": "notifications.AgentMessageDeltaNotification",
+        "item/autoApprovalReview/completed": "approvals.ItemGuardianApprovalReviewCompletedNotification",
+        "item/autoApprovalReview/started": "approvals.ItemGuardianApprovalReviewStartedNotification",
+        "item/commandExecution/outputDelta": "notifications.CommandExecutionOutputDeltaNotification",
+        "item/commandExecution/terminalInteraction": "notifications.TerminalInteractionNotification",
+        "item/completed": "notifications.ItemCompletedNotification",
+        "item/fileChange/outputDelta": "notifications.FileChangeOutputDeltaNotification",
+        "item/fileChange/patchUpdated": "notifications.FileChangePatchUpdatedNotification",
+        "item/mcpToolCall/progress": "notifications.McpToolCallProgressNotification",
+        "item/plan/delta": "notifications.PlanDeltaNotification",
+        "item/reasoning/summaryPartAdded": "notifications.ReasoningSummaryPartAddedNotification",
+        "item/reasoning/summaryTextDelta": "notifications.ReasoningSummaryTextDeltaNotification",
+        "item/reasoning/textDelta": "notifications.ReasoningTextDeltaNotification",
+        "item/started": "notifications.ItemStartedNotification",
+        "mcpServer/oauthLogin/completed": "extensions.McpServerOauthLoginCompletedNotification",
+        "mcpServer/startupStatus/updated": "extensions.McpServerStatusUpdatedNotification",
+        "model/rerouted": "notifications.ModelReroutedNotification",
+        "process/exited": "machine_methods.ProcessExitedNotification",
+        "process/outputDelta": "machine_methods.ProcessOutputDeltaNotification",
+        "serverRequest/resolved": "notifications.ServerRequestResolvedNotification",
+        "skills/changed": "extensions.SkillsChangedNotification",
+        "thread/archived": "notifications.ThreadArchivedNotification",
+        "thread/closed": "notifications.ThreadClosedNotification",
+        "thread/compacted": "notifications.ContextCompactedNotification",
+        "thread/deleted": "notifications.ThreadDeletedNotification",
+        "thread/goal/cleared": "notifications.ThreadGoalClearedNotification",
+        "thread/goal/updated": "notifications.ThreadGoalUpdatedNotification",
+        "thread/name/updated": "notifications.ThreadNameUpdatedNotification",
+        "thread/queue/changed": "thread_methods.ThreadQueueChangedNotification",
+        "thread/readState/changed": "notifications.ThreadReadStateChangedNotification",
+        "thread/reverted": "notifications.ThreadRevertedNotification",
+        "thread/settings/updated": "notifications.ThreadSettingsUpdatedNotification",
+        "thread/started": "notifications.ThreadStartedNotification",
+        "thread/status/changed": "notifications.ThreadStatusChangedNotification",
+        "thread/tokenUsage/updated": "notifications.ThreadTokenUsageUpdatedNotification",
+        "thread/unarchived": "notifications.ThreadUnarchivedNotification",
+        "turn/completed": "notifications.TurnCompletedNotification",
+        "turn/diff/updated": "notifications.TurnDiffUpdatedNotification",
+        "turn/plan/updated": "notifications.TurnPlanUpdatedNotification",
+        "turn/started": "notifications.TurnStartedNotification",
+        "warning": "notifications.WarningNotification",
+    },
+)
+"""Notifications of a server."""
+
+SERVER_REQUESTS: Mapping[str, Method] = {
+    "account/chatgptAuthTokens/refresh": Method("accounts.ChatgptAuthTokensRefresh"),
+    "item/commandExecution/requestApproval": Method("approvals.CommandExecutionRequestApproval"),
+    "item/fileChange/requestApproval": Method("approvals.FileChangeRequestApproval"),
+    "item/permissions/requestApproval": Method("approvals.PermissionsRequestApproval"),
+    "item/tool/call": Method("item_parts.DynamicToolCall"),
+    "item/tool/requestUserInput": Method("approvals.ToolRequestUserInput"),
+    "mcpServer/elicitation/request": Method("approvals.McpServerElicitationRequest"),
+}
+"""Requests of a server, answered by its client."""
+
+CLIENT_NOTIFICATIONS: Mapping[str, type[Wire]] = {"initialized": NoParams}
+"""Notifications of a client."""

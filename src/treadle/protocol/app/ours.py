@@ -1,12 +1,15 @@
-"""What we have beyond the Codex protocol: methods of our own about threads, and what we add to its results."""
+"""What we have beyond the Codex protocol: methods of our own about threads and prompts of MCP servers, and what we add
+to its results."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from msgspec import Meta, Raw
 
 from treadle.protocol.app.base import Params, Wire
+from treadle.protocol.app.item_parts import UserInput
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.thread_methods import ThreadResumeResponse
 
@@ -50,3 +53,44 @@ class MessageSearchHit(Wire, frozen=True, kw_only=True):
 
 class MessageSearchResponse(Wire, frozen=True, kw_only=True):
     data: tuple[MessageSearchHit, ...]
+
+
+class McpPromptArgument(Wire, frozen=True, kw_only=True):
+    name: str
+    description: str | None = None
+    required: bool | None = None
+
+
+class McpPrompt(Wire, frozen=True, kw_only=True):
+    """A prompt that an MCP server has, as it describes it; `server` is the name of the server in the settings."""
+
+    server: str = ""
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: tuple[McpPromptArgument, ...] | None = None
+
+
+class McpServerPromptListParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    cursor: str | None = None
+    limit: int | None = None
+
+
+class McpServerPromptListResponse(Wire, frozen=True, kw_only=True):
+    data: tuple[McpPrompt, ...]
+    next_cursor: str | None = None
+
+
+class McpServerPromptGetParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    server: str
+    name: str
+    arguments: Mapping[str, str] = {}
+
+
+class McpServerPromptGetResponse(Wire, frozen=True, kw_only=True):
+    """`input` is what the prompt says, ready for `turn/start`."""
+
+    description: str | None = None
+    input: tuple[UserInput, ...]

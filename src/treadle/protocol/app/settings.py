@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from treadle.protocol.app.base import Closed, Empty, Member, Open, OrUnknown, Params, Variant, Wire, Word
+from treadle.protocol.app.base import Closed, Empty, Open, OrUnknown, Params, UnionMember, Variant, Wire, Word
 
 
 class ApprovalsReviewer(Word):
@@ -81,13 +81,13 @@ class Granular(Wire, frozen=True, kw_only=True):
     skill_approval: bool = field(name="skill_approval", default=False)
 
 
-class GranularAskForApproval(Member, frozen=True, kw_only=True):
+class GranularAskForApproval(UnionMember, frozen=True, kw_only=True):
     granular: Granular
 
 
 AskForApproval = Closed[AskForApprovalValue] | GranularAskForApproval
 KnownApproval = AskForApprovalValue | GranularAskForApproval
-"""The same, as a client is told of it."""
+"""The approval policy as a client receives it."""
 
 
 class DangerFullAccessSandboxPolicy(Variant, frozen=True, kw_only=True, tag="dangerFullAccess"):

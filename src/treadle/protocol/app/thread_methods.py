@@ -1,4 +1,5 @@
-"""Params and results of thread/*: start, resume, fork, list, read and so on; history is in `thread_history`."""
+"""Params and results of thread/*: start, resume, fork, list, read and so on, with goals, queue, background terminals
+and sections. Those about the history of a thread are in `thread_history`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, ClassVar
 from msgspec import UNSET, UnsetType
 
 from treadle.protocol.app.base import Closed, Empty, JsonObject, Open, OrUnknown, Params, Unsigned32, Wire, Word
-from treadle.protocol.app.dynamic_tools import DynamicToolSpec
+from treadle.protocol.app.item_parts import DynamicToolSpec, UserInput
 from treadle.protocol.app.settings import (
     ActivePermissionProfile,
     ApprovalsReviewer,
@@ -20,7 +21,8 @@ from treadle.protocol.app.settings import (
     SandboxPolicy,
     TurnEnvironmentParams,
 )
-from treadle.protocol.app.threads import Thread
+from treadle.protocol.app.threads import Thread, ThreadGoal, ThreadGoalStatus, ThreadSection, ThreadSectionAppearance
+from treadle.protocol.app.turns import Turn
 
 
 class ThreadStartSource(Word):
@@ -294,10 +296,215 @@ ThreadShellCommandResponse = Empty
 
 
 class ThreadApproveGuardianDeniedActionParams(Params, frozen=True, kw_only=True):
-    """`event` is what the client was told of the denial, of which `id` counts: that of the review."""
+    """`event` is the notification of the denial, of which `id` counts: that of the review."""
 
     thread_id: str
     event: Any
 
 
 ThreadApproveGuardianDeniedActionResponse = Empty
+
+
+# --- goals ---
+
+
+class ThreadGoalMutationOrigin(Word):
+    user = "user"
+    automatic = "automatic"
+
+
+class ThreadGoalSetParams(Params, frozen=True, kw_only=True):
+    """What is left out stays; null takes the budget away."""
+
+    thread_id: str
+    objective: str | None = None
+    origin: Closed[ThreadGoalMutationOrigin] | None = None
+    status: Closed[ThreadGoalStatus] | None = None
+    token_budget: int | UnsetType | None = UNSET
+
+
+class ThreadGoalSetResponse(Wire, frozen=True, kw_only=True):
+    goal: ThreadGoal
+
+
+class ThreadGoalGetParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+
+
+class ThreadGoalGetResponse(Wire, frozen=True, kw_only=True):
+    goal: ThreadGoal | None = None
+
+
+class ThreadGoalClearParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    origin: Closed[ThreadGoalMutationOrigin] | None = None
+
+
+class ThreadGoalClearResponse(Wire, frozen=True, kw_only=True):
+    cleared: bool
+
+
+# --- queue: messages that wait for the turn of their thread to end ---
+
+
+class QueuedSubmission(Wire, frozen=True, kw_only=True):
+    id: str
+    client_user_message_id: str
+    input: tuple[OrUnknown[UserInput], ...]
+
+
+class ThreadQueueAddParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    client_user_message_id: str
+    input: tuple[UserInput, ...]
+
+
+class ThreadQueueAddResponse(Wire, frozen=True, kw_only=True):
+    queued_submission: QueuedSubmission
+
+
+class ThreadQueueListParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    cursor: str | None = None
+    limit: Unsigned32 | None = None
+
+
+class ThreadQueueListResponse(Wire, frozen=True, kw_only=True):
+    data: tuple[QueuedSubmission, ...]
+    next_cursor: str | None = None
+
+
+class ThreadQueueUpdateParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    queued_submission_id: str
+    input: tuple[UserInput, ...]
+
+
+class ThreadQueueUpdateResponse(Wire, frozen=True, kw_only=True):
+    queued_submission: QueuedSubmission
+
+
+class ThreadQueueDeleteParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    queued_submission_id: str
+
+
+class ThreadQueueDeleteResponse(Wire, frozen=True, kw_only=True):
+    deleted: bool
+
+
+class ThreadQueueReorderParams(Params, frozen=True, kw_only=True):
+    """`queued_submission_ids` are all that wait, in their new order."""
+
+    thread_id: str
+    queued_submission_ids: tuple[str, ...]
+
+
+ThreadQueueReorderResponse = Empty
+
+
+class ThreadQueueStartParams(Params, frozen=True, kw_only=True):
+    """Without an id the first one is sent."""
+
+    thread_id: str
+    queued_submission_id: str | None = None
+
+
+class ThreadQueueStartResponse(Wire, frozen=True, kw_only=True):
+    turn: Turn
+
+
+class ThreadQueueChangedNotification(Wire, frozen=True, kw_only=True):
+    thread_id: str
+
+
+# --- background terminals: commands that run for a thread ---
+
+
+class ThreadBackgroundTerminal(Wire, frozen=True, kw_only=True):
+    item_id: str
+    process_id: str
+    command: str
+    cwd: str
+    os_pid: int | None = None
+    cpu_percent: float | None = None
+    rss_kb: int | None = None
+
+
+class ThreadBackgroundTerminalsListParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    cursor: str | None = None
+    limit: Unsigned32 | None = None
+
+
+class ThreadBackgroundTerminalsListResponse(Wire, frozen=True, kw_only=True):
+    data: tuple[ThreadBackgroundTerminal, ...]
+    next_cursor: str | None = None
+
+
+class ThreadBackgroundTerminalsCleanParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+
+
+ThreadBackgroundTerminalsCleanResponse = Empty
+
+
+class ThreadBackgroundTerminalsTerminateParams(Params, frozen=True, kw_only=True):
+    thread_id: str
+    process_id: str
+
+
+class ThreadBackgroundTerminalsTerminateResponse(Wire, frozen=True, kw_only=True):
+    terminated: bool
+
+
+# --- sections: named groups of threads ---
+
+
+class ThreadSectionMoveParams(Params, frozen=True, kw_only=True):
+    """A `section_id` of null takes the thread out of its section."""
+
+    thread_id: str
+    section_id: str | None
+    before_thread_id: str | None = None
+
+
+ThreadSectionMoveResponse = Empty
+
+
+class ThreadSectionListParams(Params, frozen=True, kw_only=True):
+    cursor: str | None = None
+    limit: Unsigned32 | None = None
+
+
+class ThreadSectionListResponse(Wire, frozen=True, kw_only=True):
+    data: tuple[ThreadSection, ...]
+    next_cursor: str | None = None
+
+
+class ThreadSectionCreateParams(Params, frozen=True, kw_only=True):
+    name: str
+    appearance: ThreadSectionAppearance | None = None
+
+
+class ThreadSectionCreateResponse(Wire, frozen=True, kw_only=True):
+    section: ThreadSection
+
+
+class ThreadSectionUpdateParams(Params, frozen=True, kw_only=True):
+    """Without `appearance` it stays as it is, null clears it."""
+
+    name: str
+    section_id: str
+    appearance: ThreadSectionAppearance | UnsetType | None = UNSET
+
+
+class ThreadSectionUpdateResponse(Wire, frozen=True, kw_only=True):
+    section: ThreadSection
+
+
+class ThreadSectionDeleteParams(Params, frozen=True, kw_only=True):
+    section_id: str
+
+
+ThreadSectionDeleteResponse = Empty

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import UNSET, UnsetType, field
 
-from treadle.protocol.app.base import Member, Open, OrUnknown, Unknown, Variant, Wire, Word, union
+from treadle.protocol.app.base import Open, OrUnknown, UnionMember, Unknown, Variant, Wire, Word, union
 from treadle.protocol.app.settings import ReasoningEffort
 from treadle.protocol.app.turns import Turn
 
@@ -17,7 +17,7 @@ class ThreadHistoryMode(Word):
 
 
 class ThreadSource(Word):
-    """Why there is a thread; a client may say what it likes."""
+    """Why a thread was started; a client may use any word."""
 
     user = "user"
     subagent = "subagent"
@@ -82,22 +82,22 @@ class SubAgentThreadSpawn(Wire, frozen=True, kw_only=True):
     agent_role: str | None = field(name="agent_role", default=None)
 
 
-class ThreadSpawnSubAgentSource(Member, frozen=True, kw_only=True):
+class ThreadSpawnSubAgentSource(UnionMember, frozen=True, kw_only=True):
     thread_spawn: SubAgentThreadSpawn = field(name="thread_spawn")
 
 
-class OtherSubAgentSource(Member, frozen=True, kw_only=True):
+class OtherSubAgentSource(UnionMember, frozen=True, kw_only=True):
     other: str
 
 
 SubAgentSource = Literal["review", "compact", "memory_consolidation"] | ThreadSpawnSubAgentSource | OtherSubAgentSource
 
 
-class CustomSessionSource(Member, frozen=True, kw_only=True):
+class CustomSessionSource(UnionMember, frozen=True, kw_only=True):
     custom: str
 
 
-class SubAgentSessionSource(Member, frozen=True, kw_only=True):
+class SubAgentSessionSource(UnionMember, frozen=True, kw_only=True):
     sub_agent: OrUnknown[SubAgentSource | str]
 
 

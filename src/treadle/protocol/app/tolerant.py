@@ -1,6 +1,6 @@
-"""Reading what msgspec refused, member by member: a variant that an open union doesn't know is kept as it came.
+"""Reading what msgspec refused, member by member: a variant that an open union doesn't know stays as it came.
 
-Slow, and needed only for what a newer server says; a struct in which all is known is still read by msgspec at once.
+Slow, and needed only for messages of a newer server; a struct in which all is known is still read by msgspec at once.
 Owns no types.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
-from typing import Any, NoReturn, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -19,7 +19,7 @@ from treadle.protocol.app import base
 
 
 def read(value: object, wanted: Any) -> Any:
-    """Plain values; raises `msgspec.ValidationError` if they are wrong in what is known."""
+    """Read plain values; raises `msgspec.ValidationError` if they are wrong in what is known."""
     if isinstance(wanted, base._Union) and wanted.native:
         return value if isinstance(value, Struct) and isinstance(value, wanted) else wanted.read(value)
     if _is_struct(wanted) and isinstance(value, dict) and is_open(wanted):
@@ -36,7 +36,7 @@ def read(value: object, wanted: Any) -> Any:
 
 
 def is_open(wanted: Any) -> bool:
-    """Whether there is something in it that is read better here than by msgspec."""
+    """Whether a type has something in it that has to be read here, and not by msgspec."""
     if isinstance(wanted, base._Union):
         return wanted.native
     if _is_struct(wanted):
@@ -59,16 +59,14 @@ def _struct(value: dict[str, Any], wanted: type[Struct]) -> Struct:
 
 
 def _part(value: object, wanted: Any, step: str) -> Any:
+    """Read a part; an error then names the whole path from the outside, as msgspec does."""
     try:
         return base.convert(value, wanted) if _is_struct(wanted) else read(value, wanted)
     except msgspec.ValidationError as error:
-        _raise_under(step, str(error))
-
-
-def _raise_under(step: str, message: str) -> NoReturn:
-    """As msgspec says where: the whole path, from the outside."""
-    text, found, path = message.rpartition(" - at `$")
-    raise msgspec.ValidationError(f"{text} - at `${step}{path}" if found else f"{message} - at `${step}`") from None
+        message = str(error)
+        text, found, path = message.rpartition(" - at `$")
+        where = f"{text} - at `${step}{path}" if found else f"{message} - at `${step}`"
+        raise msgspec.ValidationError(where) from None
 
 
 def _is_struct(wanted: Any) -> bool:
@@ -82,7 +80,7 @@ def _open_fields(wanted: type[Struct]) -> tuple[FieldInfo, ...]:
 
 @cache
 def _closed_part(wanted: type[Struct]) -> type[Struct]:
-    """A struct of the other members, for msgspec to read at once; what is not said is `UNSET`."""
+    """A struct of the other members, for msgspec to read at once; what is left out is `UNSET`."""
     fields = [field for field in msgspec.structs.fields(wanted) if not is_open(field.type)]
     return msgspec.defstruct(
         wanted.__name__,

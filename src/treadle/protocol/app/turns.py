@@ -1,15 +1,26 @@
-"""`Turn`, and the params and results of turn/* and review/start."""
+"""`Turn`, why one failed (`TurnError`), and the params and results of turn/* and review/start."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import Closed, Empty, Open, Params, Variant, Wire, Word
-from treadle.protocol.app.inputs import UserInput
+from treadle.protocol.app.base import (
+    Closed,
+    Empty,
+    Open,
+    Params,
+    UnionMember,
+    Unknown,
+    Unsigned32,
+    Variant,
+    Wire,
+    Word,
+    union,
+)
+from treadle.protocol.app.item_parts import FunctionCallOutputBody, UserInput
 from treadle.protocol.app.items import ThreadItem
-from treadle.protocol.app.outputs import FunctionCallOutputBody
 from treadle.protocol.app.settings import (
     ApprovalsReviewer,
     AskForApproval,
@@ -20,7 +31,6 @@ from treadle.protocol.app.settings import (
     TurnEnvironmentParams,
     WantedEffort,
 )
-from treadle.protocol.app.turn_errors import TurnError
 
 
 class TurnStatus(Word):
@@ -63,7 +73,8 @@ class TurnToolOutput(Wire, frozen=True, kw_only=True):
 
 
 class TurnStartParams(Params, frozen=True, kw_only=True):
-    """The settings stay for later turns, except `output_schema` and `service_tier_for_turn`."""
+    """The settings stay for later turns, except `output_schema`, `service_tier_for_turn`, `max_iterations` and
+    `max_output_tokens`."""
 
     thread_id: str
     input: tuple[UserInput, ...]
@@ -90,6 +101,10 @@ class TurnStartParams(Params, frozen=True, kw_only=True):
     """Experimental in Codex. An empty list: from now on the thread has none."""
     permissions: str | None = None
     runtime_workspace_roots: tuple[str, ...] | None = None
+    max_iterations: Unsigned32 | None = None
+    """Rounds of tool calls. After them the model is asked once more, without tools, for its answer. Ours alone."""
+    max_output_tokens: Unsigned32 | None = None
+    """Of one response, in place of the model's own limit. Ours alone."""
 
 
 class TurnStartResponse(Wire, frozen=True, kw_only=True):
@@ -144,3 +159,105 @@ class ReviewStartParams(Params, frozen=True, kw_only=True):
 class ReviewStartResponse(Wire, frozen=True, kw_only=True):
     review_thread_id: str
     turn: Turn
+
+
+# --- failures ---
+
+
+class NonSteerableTurnKind(Word):
+    review = "review"
+    compact = "compact"
+
+
+CodexErrorWord = Literal[
+    "contextWindowExceeded",
+    "sessionBudgetExceeded",
+    "usageLimitExceeded",
+    "rateLimitExceeded",
+    "flexUnavailable",
+    "serverOverloaded",
+    "modelNotFound",
+    "policyCapacityUnavailable",
+    "cyberPolicy",
+    "misalignmentPolicyViolation",
+    "tooManyDenials",
+    "internalServerError",
+    "unauthorized",
+    "badRequest",
+    "threadRollbackFailed",
+    "sandboxError",
+    "other",
+]
+
+
+class HttpFailure(Wire, frozen=True, kw_only=True):
+    http_status_code: int | None = None
+
+
+class ActiveTurnNotSteerable(Wire, frozen=True, kw_only=True):
+    turn_kind: Open[NonSteerableTurnKind]
+
+
+class HttpConnectionFailedCodexErrorInfo(UnionMember, frozen=True, kw_only=True):
+    http_connection_failed: HttpFailure
+
+
+class ResponseStreamConnectionFailedCodexErrorInfo(UnionMember, frozen=True, kw_only=True):
+    response_stream_connection_failed: HttpFailure
+
+
+class ResponseStreamDisconnectedCodexErrorInfo(UnionMember, frozen=True, kw_only=True):
+    response_stream_disconnected: HttpFailure
+
+
+class ResponseTooManyFailedAttemptsCodexErrorInfo(UnionMember, frozen=True, kw_only=True):
+    response_too_many_failed_attempts: HttpFailure
+
+
+class ActiveTurnNotSteerableCodexErrorInfo(UnionMember, frozen=True, kw_only=True):
+    active_turn_not_steerable: ActiveTurnNotSteerable
+
+
+KnownErrorInfo = (
+    CodexErrorWord
+    | HttpConnectionFailedCodexErrorInfo
+    | ResponseStreamConnectionFailedCodexErrorInfo
+    | ResponseStreamDisconnectedCodexErrorInfo
+    | ResponseTooManyFailedAttemptsCodexErrorInfo
+    | ActiveTurnNotSteerableCodexErrorInfo
+)
+
+if TYPE_CHECKING:
+    CodexErrorInfo = KnownErrorInfo | str | Unknown
+else:
+    CodexErrorInfo = union("CodexErrorInfo", get_args(KnownErrorInfo))
+
+
+class MisalignmentSteer(Wire, frozen=True, kw_only=True):
+    message: str
+
+
+class MisalignmentErrorDetails(Wire, frozen=True, kw_only=True):
+    detailed_explanation: str | None = None
+    error_type: str | None = None
+    review_target: str | None = None
+    steer: MisalignmentSteer | None = None
+
+
+class ModelFailure(Wire, frozen=True, kw_only=True):
+    """Why a model gave no answer (`kind`, such as `rate_limited`), and `advice`: what to type. Ours alone sends it."""
+
+    kind: str
+    advice: str
+    status: int | None = None
+    retry_after_s: float | None = None
+
+
+class TurnError(Wire, frozen=True, kw_only=True):
+    """`message` is for a person, `codex_error_info` for a program."""
+
+    message: str
+    additional_details: str | None = None
+    codex_error_info: CodexErrorInfo | None = None
+    misalignment: MisalignmentErrorDetails | None = None
+    failure: ModelFailure | UnsetType = UNSET

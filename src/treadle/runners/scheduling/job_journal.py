@@ -1,8 +1,17 @@
-"""`Journal`: the unfinished jobs, in a file that survives the death of its process.
+"""`JobJournal`: the unfinished jobs of a scheduler, in a file that survives the death of its process.
 
-Lines of JSON are appended and synced by a thread of its own; lines that arrive together share a sync. The `Ledger` is
-their sum; when the file has grown to twice its size, it is rewritten, and when nothing is left to do, it is emptied. It
-contains prompts, so only its owner may read it.
+    queued ─▶ running ─▶ session ─▶ done     the life of a job
+    queued ─▶ done                           cancelled before it ran
+    running ─▶ queued                        the scheduler stopped before the runner did anything
+
+A line of the file says one of these about one job, and the `Ledger` is their sum: the jobs that are not done. A line is
+synced to the disk before what it says happens: `queued` before `submit` returns, `running` before the runner is
+started, so that a job that may have done something is never simply run again; `session` and `done` afterwards, and a
+disk that is full delays them (they are owed) without holding up the jobs.
+
+Lines are appended and synced by a thread of its own; lines that arrive together share a sync. When the file has grown
+to twice its size, it is rewritten, and when nothing is left to do, it is emptied. It contains prompts, so only its
+owner may read it.
 """
 
 from __future__ import annotations
@@ -13,25 +22,147 @@ import fcntl
 import logging
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from treadle.config.atomic_write import PRIVATE, replace_file
-from treadle.config.home_directory import find_home
+from treadle.config.home_files import PRIVATE, find_home, replace_file
 from treadle.errors import TreadleError
-from treadle.runners.scheduling.ledger import Done, Entry, Ledger, Line, Session, decode, encode
+from treadle.runners.run_events import ResumeToken
+from treadle.runners.scheduling.jobs import Job
+from treadle.runners.session_lock import RUNS, make_runs_folder
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 # Below this it is not worth writing the file anew.
 COMPACT_BYTES: Final = 64 << 10
-# A disk that hangs must not keep a program from ending.
+DAMAGED: Final = ".damaged"
+# Of lines that are not understood; more are not stored.
+MAX_DAMAGED: Final = 64 << 20
+# A disk that hangs must not stop a program from ending.
 CLOSE_S: Final = 10.0
+
+
+# --- lines and their sum ---------------------------------------------------------------------------------------------
+
+
+class JobQueued(msgspec.Struct, frozen=True, tag="queued", omit_defaults=True):
+    """A job waits. A job that is there already waits again, in its old place.
+
+    Args:
+        job: The job.
+        after: The id of the job whose session it needs, while that is not known.
+        starts: How often it was started before.
+    """
+
+    job: Job
+    after: str | None = None
+    starts: int = 0
+
+
+class JobRunning(msgspec.Struct, frozen=True, tag="running"):
+    """A job is being started."""
+
+    id: str
+
+
+class JobSession(msgspec.Struct, frozen=True, tag="session"):
+    """The session of a running job became known."""
+
+    id: str
+    resume: ResumeToken
+
+
+class JobDone(msgspec.Struct, frozen=True, tag="done"):
+    """A job has ended, or was taken out."""
+
+    id: str
+
+
+JournalLine: TypeAlias = JobQueued | JobRunning | JobSession | JobDone
+
+_decoder: Final[msgspec.json.Decoder[JournalLine]] = msgspec.json.Decoder(JournalLine)
+_encoder: Final = msgspec.json.Encoder()
+
+
+def encode(line: JournalLine) -> bytes:
+    return _encoder.encode(line) + b"\n"
+
+
+def decode(data: bytes) -> JournalLine:
+    """Raises `msgspec.MsgspecError` or `UnicodeDecodeError` for what is no line."""
+    return _decoder.decode(data)
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedJob:
+    """A job that is not done.
+
+    Args:
+        job: The job. A follow-up's session is in it as soon as it is known.
+        after: The id of the job whose session it still needs.
+        running: Whether it was started and has not ended since.
+        starts: How often it was started.
+        session: The session of its run, if that is known.
+    """
+
+    job: Job
+    after: str | None = None
+    running: bool = False
+    starts: int = 0
+    session: ResumeToken | None = None
+
+
+class Ledger:
+    """Entries by id, in the order in which the jobs came."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, UnfinishedJob] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entries(self) -> list[UnfinishedJob]:
+        return list(self._entries.values())
+
+    def apply(self, line: JournalLine) -> None:
+        """Add a line. One about a job that is not there changes nothing: the line before it may have been damaged."""
+        match line:
+            case JobQueued(job, after, starts):
+                before = self._entries.get(after) if after is not None else None
+                self._entries[job.id] = UnfinishedJob(job, after, starts=starts)
+                if before is not None and before.session is not None:
+                    self._resolve(job.id, before.session)
+            case JobRunning(id) if id in self._entries:
+                entry = self._entries[id]
+                self._entries[id] = replace(entry, running=True, starts=entry.starts + 1, session=entry.job.resume)
+            case JobSession(id, session) if id in self._entries:
+                self._entries[id] = replace(self._entries[id], session=session)
+                for other in [entry.job.id for entry in self._entries.values() if entry.after == id]:
+                    self._resolve(other, session)
+            case JobDone(id):
+                self._entries.pop(id, None)
+
+    def _resolve(self, id: str, session: ResumeToken) -> None:
+        entry = self._entries[id]
+        self._entries[id] = replace(entry, after=None, job=msgspec.structs.replace(entry.job, resume=session))
+
+    def lines(self) -> Iterator[JournalLine]:
+        """The fewest lines that add up to the same."""
+        for entry in self._entries.values():
+            yield JobQueued(entry.job, entry.after, entry.starts - entry.running)
+            if entry.running:
+                yield JobRunning(entry.job.id)
+                if entry.session is not None and entry.session != entry.job.resume:
+                    yield JobSession(entry.job.id, entry.session)
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
 
 
 class JournalError(TreadleError):
@@ -48,7 +179,7 @@ class JournalInUse(JournalError):
 
 def journal_path(home: str | os.PathLike[str] | None = None) -> str:
     """`runs/journal` in a home; without one, in `$TREADLE_HOME`, `$CODEX_HOME` or `~/.treadle`."""
-    return os.path.join(find_home(os.environ) if home is None else os.path.abspath(home), "runs", "journal")
+    return os.path.join(find_home(os.environ) if home is None else os.path.abspath(home), RUNS, "journal")
 
 
 class JournalFile:
@@ -59,15 +190,13 @@ class JournalFile:
         self._ledger = Ledger()
         self._fd = self._lock_fd = -1
         self._size = self._compacted = 0
-        # Lines that must be told and could not be: they go first as soon as there is room.
-        self._owed: list[Line] = []
+        # Lines about what has happened that could not be written: they go first as soon as there is room.
+        self._owed: list[JournalLine] = []
 
-    def open(self) -> list[Entry]:
+    def open(self) -> list[UnfinishedJob]:
         """Lock it, read it and tidy it up. Raises `JournalError`."""
         try:
-            folder = os.path.dirname(self._path)
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            os.chmod(folder, 0o700)
+            folder = make_runs_folder(Path(self._path).parents[1])
             self._lock()
             self._fd = self._opened()
             self._read()
@@ -77,7 +206,10 @@ class JournalFile:
         except JournalError:
             self.close()
             raise
-        self._sweep(folder)
+        # A process that died while it rewrote the file left its copy behind: there are prompts in it.
+        for left in folder.glob(f"{os.path.basename(self._path)}.*.new"):
+            with suppress(OSError):
+                left.unlink()
         self._compact(at_least=0)
         return self._ledger.entries()
 
@@ -107,27 +239,30 @@ class JournalFile:
 
     def _read(self) -> None:
         with open(self._fd, "rb", closefd=False) as file:
-            data = file.read()
-        self._size = data.rfind(b"\n") + 1
-        if self._size < len(data):
-            logger.info("%s: the last line is not complete; whoever wrote it was not told that it is kept", self._path)
-            os.ftruncate(self._fd, self._size)
-        for number, text in enumerate(data[: self._size].split(b"\n"), 1):
-            if not text.strip():
-                continue
-            try:
-                self._ledger.apply(decode(text))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                logger.warning("%s: line %d is damaged and was skipped: a job may be lost", self._path, number)
+            for number, text in enumerate(file, 1):
+                if not text.endswith(b"\n"):
+                    logger.info("%s: the last line is not complete; its writer got no confirmation", self._path)
+                    os.ftruncate(self._fd, self._size)
+                    break
+                self._size += len(text)
+                if not text.strip():
+                    continue
+                try:
+                    self._ledger.apply(decode(text))
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    # Beside the journal, which is soon rewritten without it.
+                    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                    with open(os.open(self._path + DAMAGED, flags, mode=PRIVATE), "ab") as damaged:
+                        if damaged.tell() < MAX_DAMAGED:
+                            damaged.write(text)
+                    logger.warning(
+                        "%s: line %d is damaged, or of a newer version, and was skipped: a job may be missing; "
+                        "the line is in %s",
+                        *(self._path, number, self._path + DAMAGED),
+                    )
 
-    def _sweep(self, folder: str) -> None:
-        """Remove what a process that died while it wrote the file anew left behind: there are prompts in it."""
-        for left in Path(folder).glob(f"{os.path.basename(self._path)}.*.new"):
-            with suppress(OSError):
-                left.unlink()
-
-    def write(self, lines: Sequence[Line]) -> list[JournalError | None]:
-        """Append lines and sync. Returns what went wrong, line by line; of a line that failed nothing is kept."""
+    def write(self, lines: Sequence[JournalLine]) -> list[JournalError | None]:
+        """Append lines and sync. Returns what went wrong, line by line; of a line that failed nothing is stored."""
         failure = self._append([*self._owed, *lines])
         if failure is None:
             self._owed = []
@@ -139,13 +274,12 @@ class JournalFile:
         self._owed = [line for line in self._owed if self._append([line]) is not None]
         return self._failed(lines, [self._append([line]) for line in lines])
 
-    def _failed(self, lines: Sequence[Line], failures: list[JournalError | None]) -> list[JournalError | None]:
-        self._owed += [
-            line for line, failure in zip(lines, failures, strict=True) if failure and isinstance(line, Done | Session)
-        ]
+    def _failed(self, lines: Sequence[JournalLine], failures: list[JournalError | None]) -> list[JournalError | None]:
+        failed = [line for line, failure in zip(lines, failures, strict=True) if failure is not None]
+        self._owed += [line for line in failed if isinstance(line, JobDone | JobSession)]
         return failures
 
-    def _append(self, lines: Sequence[Line]) -> JournalError | None:
+    def _append(self, lines: Sequence[JournalLine]) -> JournalError | None:
         data = b"".join(map(encode, lines))
         try:
             left = memoryview(data)
@@ -182,7 +316,7 @@ class JournalFile:
         self._fd, self._size, self._compacted = fd, len(data), len(data)
 
     def close(self) -> None:
-        """Let go of it. What is still owed gets its last chance."""
+        """Close the file and release its lock. What is still owed gets its last chance."""
         if self._owed and self._fd >= 0:
             self.write([])
         for fd in (self._fd, self._lock_fd):
@@ -197,27 +331,27 @@ class JournalFile:
         return JournalError(self._path, f"{self._path} could not be {what} ({reason}): {advice} and try again")
 
 
-class Journal:
+class JobJournal:
     """A `JournalFile` on a thread of its own."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = JournalFile(path)
         self._thread = ThreadPoolExecutor(1, "treadle-journal")
-        self._pending: deque[tuple[Line, Future[None]]] = deque()
+        self._pending: deque[tuple[JournalLine, Future[None]]] = deque()
 
-    async def open(self) -> list[Entry]:
+    async def open(self) -> list[UnfinishedJob]:
         """The jobs that were not done when the last writer ended. Raises `JournalError`."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._file.open)
         except BaseException:
-            # Whoever gave up waiting does not want the lock either.
+            # A caller that was cancelled does not want the lock either.
             self._thread.submit(self._file.close)
             self._thread.shutdown(wait=False)
             raise
 
-    async def write(self, *lines: Line) -> None:
-        """Return when the lines are safe. Raises `JournalError`. They are written even if nobody waits any more."""
+    async def write(self, *lines: JournalLine) -> None:
+        """Return when the lines are safe. Raises `JournalError`. They are written even if the caller is cancelled."""
         futures: list[Future[None]] = [Future() for _ in lines]
         self._pending.extend(zip(lines, futures, strict=True))
         self._thread.submit(self._flush)
@@ -226,8 +360,8 @@ class Journal:
             if result is not None:
                 raise result
 
-    async def note(self, *lines: Line) -> None:
-        """The same for what has happened already: a failure is logged, and made good when writing works again."""
+    async def note(self, *lines: JournalLine) -> None:
+        """Write what has happened already: a failure is logged, and made good when writing works again."""
         try:
             await self.write(*lines)
         except JournalError as error:
@@ -256,15 +390,15 @@ class Journal:
 
 
 class NoJournal:
-    """Takes a journal's place where nothing has to survive."""
+    """A journal that stores nothing, for a scheduler whose jobs need not survive it."""
 
-    async def open(self) -> list[Entry]:
+    async def open(self) -> list[UnfinishedJob]:
         return []
 
-    async def write(self, *lines: Line) -> None:
+    async def write(self, *lines: JournalLine) -> None:
         pass
 
-    async def note(self, *lines: Line) -> None:
+    async def note(self, *lines: JournalLine) -> None:
         pass
 
     async def close(self) -> None:

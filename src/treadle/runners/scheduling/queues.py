@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class QueueFull(TreadleError):
-    """There is no room for another job: `limit` names the limit, `size` is its number."""
+    """The queue is full: `limit` names the limit, `size` is its number."""
 
     def __init__(self, limit: str, size: int, message: str) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class SessionQueues(Generic[K]):
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._waiting: dict[K, _QueuedJob[K]] = {}
-        # A running job holds the session that it asked for and the one that its engine told.
+        # A running job holds the session that it asked for and the one that its engine reported.
         self._running: dict[K, list[ResumeToken]] = {}
         self._held: Counter[ResumeToken] = Counter()
 
@@ -83,22 +83,19 @@ class SessionQueues(Generic[K]):
         With `after`, a job that runs or waits, it belongs to that one's session. Returns the job on whose session it
         still has to wait, if that is not known. Raises `QueueFull`, unless it is forced in.
         """
-        queued: _QueuedJob[K] = _QueuedJob(session, None, ready=False)
-        if after is not None:
-            queued = self._queued_after(after)
+        behind: K | None = None
+        if after in self._running:
+            held = self._running[after]
+            session, behind = (held[-1], None) if held else (None, after)
+        elif after is not None:
+            before = self._waiting[after]
+            unknown = before.session is None and before.behind is None
+            session, behind = (None, after) if unknown else (before.session, before.behind)
+        queued: _QueuedJob[K] = _QueuedJob(session, behind, ready=False)
         if not force:
             self._check_room(queued)
         self._waiting[key] = queued
         return queued.behind
-
-    def _queued_after(self, after: K) -> _QueuedJob[K]:
-        if after in self._running:
-            held = self._running[after]
-            return _QueuedJob(held[-1], None, ready=False) if held else _QueuedJob(None, after, ready=False)
-        before = self._waiting[after]
-        if before.session is None and before.behind is None:
-            return _QueuedJob(None, after, ready=False)
-        return _QueuedJob(before.session, before.behind, ready=False)
 
     def _check_room(self, queued: _QueuedJob[K]) -> None:
         line = queued.line
@@ -110,18 +107,16 @@ class SessionQueues(Generic[K]):
                 f"{depth} jobs wait for this session already, and the limit is {self._limits.depth}: "
                 "wait for one of them, cancel one, or raise Limits(depth=…)",
             )
-        if len(self._waiting) >= self._limits.queued and not self._runs_at_once(line):
+        # A job that would pass through the queue without waiting needs no place in it.
+        free = len(self._running) + len(self._waiting) < self._limits.running
+        runs_at_once = free and (line is None or (isinstance(line, ResumeToken) and line not in self._held))
+        if len(self._waiting) >= self._limits.queued and not runs_at_once:
             raise QueueFull(
                 "queued",
                 self._limits.queued,
                 f"{len(self._running)} jobs run and {len(self._waiting)} wait, and the limit is {self._limits.queued}: "
                 "wait for one of them, cancel one, or raise Limits(queued=…)",
             )
-
-    def _runs_at_once(self, line: ResumeToken | K | None) -> bool:
-        """Whether a job would pass through the queue without waiting, so that it needs no place in it."""
-        free = len(self._running) + len(self._waiting) < self._limits.running
-        return free and (line is None or (isinstance(line, ResumeToken) and line not in self._held))
 
     def confirm(self, key: K) -> None:
         """The job may be taken when it is its turn. A job that was dropped in the meantime stays dropped."""
@@ -144,12 +139,12 @@ class SessionQueues(Generic[K]):
                     self._hold(key, session)
                 return key
             if session is not None:
-                # Whoever came later for the same session does not overtake it.
+                # A later job for the same session does not overtake it.
                 passed.add(session)
         return None
 
     def learn(self, key: K, session: ResumeToken) -> list[K]:
-        """A running job told its session: later jobs for it wait. Returns those that waited to hear which it is."""
+        """Note the session of a running job: later jobs for it wait. Returns those that waited for it to be known."""
         if session not in self._running[key]:
             self._hold(key, session)
         followers = [other for other, queued in self._waiting.items() if queued.behind == key]

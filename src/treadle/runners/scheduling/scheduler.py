@@ -1,7 +1,13 @@
-"""`Scheduler`: runs jobs, one at a time per session, and keeps them over a restart.
+"""`Scheduler`: runs jobs, one at a time per session, and stores them over a restart.
 
-It owns who is notified of what and when, and that the journal knows it first. `SessionQueues` decides which job is
-next, `Attempt` reads and stops a run. It belongs to one event loop.
+    submit ─▶ queued ─▶ running ─▶ done          each with its line in the journal, written first
+                │          │         ▲
+                └─ cancel ─┴─ cancel ┘           a job that never ran ends at once, a running one when its run has
+
+The scheduler owns the order of these steps: which caller is notified of what and when, and that the journal has it
+first. `SessionQueues` decides which job is next, `Attempt` reads and stops a run, `JobJournal` stores. A session is
+free for its next job only when the journal knows that the one before is done: else a restart would run both. It
+belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -10,19 +16,31 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from treadle.arguments import seconds
 from treadle.errors import ArgumentValueError, TreadleError
 from treadle.runners.run_events import CompletedEvent, Event, ResumeToken
-from treadle.runners.scheduling.attempt import Attempt, failed
-from treadle.runners.scheduling.job_journal import CLOSE_S, Journal, JournalError, NoJournal, journal_path
-from treadle.runners.scheduling.jobs import Job, JobHandle, OnEvent, RunnerLike
-from treadle.runners.scheduling.ledger import Done, Entry, Queued, Running, Session, encode
+from treadle.runners.scheduling.job_journal import (
+    CLOSE_S,
+    JobDone,
+    JobJournal,
+    JobQueued,
+    JobRunning,
+    JobSession,
+    JournalError,
+    JournalLine,
+    NoJournal,
+    UnfinishedJob,
+    encode,
+    journal_path,
+)
+from treadle.runners.scheduling.jobs import Attempt, Job, JobHandle, OnEvent, RunnerLike, failed
 from treadle.runners.scheduling.queues import Limits, QueueFull, SessionQueues
-from treadle.runners.scheduling.recovery import Policy, Recovery, plan_recovery
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -34,6 +52,89 @@ STOPPED: Final = "interrupted: the scheduler was stopped"
 STOPPED_EARLY: Final = "the scheduler was stopped before it started"
 KEPT: Final = f"{STOPPED_EARLY}; it is kept for the next start"
 ORPHANED: Final = "not started: the job that it follows ended before its session was known"
+
+
+# --- recovery: what to do with the jobs of an earlier scheduler ------------------------------------------------------
+
+CONTINUE: Final = "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A job that was running when its scheduler ended.
+
+    Args:
+        job: The job, as it was submitted.
+        session: The session of its run, if that had become known.
+        starts: How often it has been started. One that ends its scheduler every time is worth a look.
+        continued: Whether it goes on. Without a session it cannot; it can be submitted again, if that does no harm.
+    """
+
+    job: Job
+    session: ResumeToken | None
+    starts: int
+    continued: bool = False
+
+
+Choice: TypeAlias = Literal["drop", "continue"]
+Policy: TypeAlias = Choice | Callable[[Interrupted], Choice]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was found in the journal.
+
+    Args:
+        queued: The jobs that wait or run again, those that go on among them, in their old order.
+        interrupted: The jobs that were running.
+        orphaned: Follow-ups of an interrupted job whose session is unknown; they were dropped.
+    """
+
+    queued: list[JobHandle]
+    interrupted: list[Interrupted]
+    orphaned: list[Job]
+
+
+@dataclass(slots=True)
+class RecoveryPlan:
+    """What to queue (a job, and the id of the one that it follows), what to report, what to write down before."""
+
+    jobs: list[tuple[Job, str | None]] = field(default_factory=list)
+    interrupted: list[Interrupted] = field(default_factory=list)
+    orphaned: list[Job] = field(default_factory=list)
+    lines: list[JournalLine] = field(default_factory=list)
+
+
+def plan_recovery(entries: Sequence[UnfinishedJob], policy: Policy) -> RecoveryPlan:
+    """Raises `ArgumentValueError` for a choice that there is not."""
+    plan = RecoveryPlan()
+    planned: set[str] = set()
+    for entry in entries:
+        job: Job | None = entry.job
+        if entry.running:
+            found = Interrupted(entry.job, entry.session, entry.starts)
+            choice = policy(found) if callable(policy) else policy
+            if choice not in ("drop", "continue"):
+                raise ArgumentValueError("interrupted", f'an interrupted job can "drop" or "continue", not {choice!r}')
+            if choice == "drop" or entry.session is None:
+                job = None
+            else:
+                found = replace(found, continued=True)
+                job = msgspec.structs.replace(entry.job, prompt=CONTINUE, resume=entry.session)
+                plan.lines.append(JobQueued(job, starts=entry.starts))
+            plan.interrupted.append(found)
+        elif entry.after is not None and entry.after not in planned:
+            plan.orphaned.append(entry.job)
+            job = None
+        if job is None:
+            plan.lines.append(JobDone(entry.job.id))
+        else:
+            plan.jobs.append((job, entry.after))
+            planned.add(job.id)
+    return plan
+
+
+# --- the scheduler ----------------------------------------------------------------------------------------------------
 
 
 class SchedulerStats(NamedTuple):
@@ -52,10 +153,10 @@ class Scheduler:
     Args:
         runner_for: Gives the runner for a job, whenever one is about to run; else the job's engine is run as it is.
         home: Where the journal is (`runs/journal`). Without it: `$TREADLE_HOME`, `$CODEX_HOME` or `~/.treadle`.
-        durable: Whether there is a journal. Without one, everything is forgotten at the end.
+        durable: Whether there is a journal. Without one, nothing is left of the jobs at the end.
         limits: How many jobs may run and wait.
         at_exit: What becomes of jobs that are not done at the end of the block. Those that run are stopped in any case.
-            `keep`: the journal keeps them all for the next start; `cancel`: it forgets them.
+            `keep`: the journal has them all for the next start; `cancel`: it drops them.
         stop_s: How long a run that was asked to stop may take to do so, before it is made to; and then once more.
     """
 
@@ -69,15 +170,15 @@ class Scheduler:
         at_exit: AtExit = "keep",
         stop_s: float = 10.0,
     ) -> None:
-        self._runner_for = runner_for or _plain_runner
-        self._journal = Journal(journal_path(home)) if durable else NoJournal()
-        self._keeps = durable and at_exit == "keep"
-        self._stop_s = stop_s
+        self._runner_for = runner_for
+        self._journal = JobJournal(journal_path(home)) if durable else NoJournal()
+        self._keeps_jobs = durable and at_exit == "keep"
+        self._stop_s = seconds("stop_s", stop_s)
         self._queues: SessionQueues[JobHandle] = SessionQueues(limits or Limits())
         self._jobs: dict[str, JobHandle] = {}
         self._attempts: dict[JobHandle, Attempt] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._found: list[Entry] = []
+        self._found: list[UnfinishedJob] = []
         self._recovering = asyncio.Lock()
         self._open = False
         self._completed = self._refused = 0
@@ -91,7 +192,7 @@ class Scheduler:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._open = False
-        # Also when whoever waits here is cancelled: nobody else would end the runs.
+        # Also when the caller is cancelled: nothing else would end the runs.
         await asyncio.shield(asyncio.ensure_future(self._close()))
 
     def stats(self) -> SchedulerStats:
@@ -99,7 +200,7 @@ class Scheduler:
 
     @property
     def jobs(self) -> list[JobHandle]:
-        """Those that wait and those that run, in the order in which they came."""
+        """The jobs that wait or run, in the order in which they came."""
         return list(self._jobs.values())
 
     def find(self, id: str) -> JobHandle | None:
@@ -107,32 +208,37 @@ class Scheduler:
         return self._jobs.get(id)
 
     async def submit(self, job: Job, on_event: OnEvent | None = None, *, after: JobHandle | None = None) -> JobHandle:
-        """Take a job on. It runs at once, or when it is its turn. When this returns, it is safe from a restart.
+        """Add a job. It runs at once, or when it is its turn. When this returns, it is safe from a restart.
 
         Args:
             job: What to run.
             on_event: Called with the job and each of its events. It must not block.
             after: A job of this scheduler, in whose session this one is to run, as soon as that is known.
 
-        Raises `QueueFull`, `JournalError` and `ArgumentValueError`; then nothing was taken on.
+        Raises `QueueFull`, `JournalError` and `ArgumentValueError`; then nothing was added.
         """
-        self._check(job, after)
-        job = _placed(job if after is None else _within(job, after.session))
+        job = self._checked(job, after)
         handle = JobHandle(job, self._cancel, _listener(job, on_event))
         if after is not None and after.session is None and after not in self._queues:
             self._complete(handle, failed(handle, ORPHANED))
             return handle
         behind = self._enqueue(handle, after)
         try:
-            await self._journal.write(Queued(job, None if behind is None else behind.id))
+            await self._journal.write(JobQueued(job, None if behind is None else behind.id))
         except BaseException as error:
-            self._withdraw(handle, written=not isinstance(error, JournalError))
+            if self._queues.drop(handle) is not None:
+                del self._jobs[handle.id]
+                if not isinstance(error, JournalError):  # the caller was cancelled: the line may have been written
+                    self._spawn(self._journal.note(JobDone(handle.id)))
+                self._start_next()
             raise
         self._queues.confirm(handle)
         self._start_next()
         return handle
 
-    def _check(self, job: Job, after: JobHandle | None) -> None:
+    def _checked(self, job: Job, after: JobHandle | None) -> Job:
+        """The job as it is stored: with the session of the one before, and with an absolute directory, because whoever
+        runs it after a restart may be somewhere else. Raises when it cannot be added."""
         self._check_open()
         if self._found:
             raise TreadleError(
@@ -149,9 +255,12 @@ class Scheduler:
         if engine != job.engine:
             raise ArgumentValueError("job", f"a session of {engine} cannot be continued by {job.engine}")
         try:
-            encode(Queued(job))
+            encode(JobQueued(job))
         except (TypeError, ValueError) as error:
             raise ArgumentValueError("job", f"the job cannot be written down as JSON: {error}") from None
+        job = job if after is None else _within(job, after.session)
+        cwd = None if job.cwd is None else os.path.abspath(os.path.expanduser(job.cwd))
+        return msgspec.structs.replace(job, cwd=cwd)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -169,15 +278,6 @@ class Scheduler:
         self._jobs[handle.id] = handle
         return behind
 
-    def _withdraw(self, handle: JobHandle, *, written: bool) -> None:
-        """Its submission failed, or was given up and may have been written."""
-        if self._queues.drop(handle) is None:
-            return
-        del self._jobs[handle.id]
-        if written:
-            self._spawn(self._journal.note(Done(handle.id)))
-        self._start_next()
-
     async def recover(self, interrupted: Policy, on_event: OnEvent | None = None) -> Recovery:
         """Take up the jobs that an earlier scheduler left behind; to be called before the first `submit`.
 
@@ -185,7 +285,7 @@ class Scheduler:
 
         Args:
             interrupted: `drop`, or `continue`: go on in the session, if it is known, with the prompt `continue`. Or a
-                function that says it for each.
+                function that decides for each.
             on_event: As for `submit`.
 
         Raises `JournalError`; then they are still there.
@@ -213,7 +313,7 @@ class Scheduler:
             self._spawn(self._run(handle))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that the end of the scheduler waits for."""
+        """Start a task that the end of the scheduler waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -223,16 +323,16 @@ class Scheduler:
         attempt = self._attempts[handle]
         try:
             # Before it runs: a job that may have done something is never simply run again.
-            await self._journal.write(Running(handle.id))
+            await self._journal.write(JobRunning(handle.id))
         except JournalError as error:
             await self._finish(handle, failed(handle, f"not started: {error}"))
             return
         if attempt.why_stopped is None:
-            completed = await attempt.run(self._runner_for)
-            stays = self._keeps and attempt.why_stopped == STOPPED and not completed.ok
+            completed = await attempt.run(self._runner_for or _built_in_runner)
+            stays = self._keeps_jobs and attempt.why_stopped == STOPPED and not completed.ok
             await self._finish(handle, completed, stays=stays)
-        elif attempt.why_stopped == STOPPED and self._keeps:
-            await self._journal.note(Queued(_within(handle.job, handle.session)))
+        elif attempt.why_stopped == STOPPED and self._keeps_jobs:
+            await self._journal.note(JobQueued(_within(handle.job, handle.session)))
             await self._finish(handle, failed(handle, KEPT), stays=True)
         else:
             why = STOPPED_EARLY if attempt.why_stopped == STOPPED else CANCELLED_EARLY
@@ -242,13 +342,13 @@ class Scheduler:
         for job in (handle, *self._queues.learn(handle, session)):
             job.belong(session)
         if session != handle.job.resume:
-            await self._journal.note(Session(handle.id, session))
+            await self._journal.note(JobSession(handle.id, session))
 
     async def _finish(self, handle: JobHandle, completed: CompletedEvent, *, stays: bool = False) -> None:
         # From here on it is too late to cancel it; its session is free when the journal knows that it is done.
         del self._attempts[handle]
         if not stays:
-            await self._journal.note(Done(handle.id))
+            await self._journal.note(JobDone(handle.id))
         orphans = self._queues.finish(handle)
         self._complete(handle, completed)
         self._start_next()
@@ -268,7 +368,7 @@ class Scheduler:
     async def _take_out(self, handles: Sequence[JobHandle], why: str, orphans: Sequence[JobHandle] = ()) -> None:
         """End jobs that are in no queue any more and never ran."""
         if handles or orphans:
-            await self._journal.note(*(Done(handle.id) for handle in (*handles, *orphans)))
+            await self._journal.note(*(JobDone(handle.id) for handle in (*handles, *orphans)))
         for handle in handles:
             self._complete(handle, failed(handle, why))
         for orphan in orphans:
@@ -287,7 +387,7 @@ class Scheduler:
                 waiting += [handle, *orphans]
         for attempt in self._attempts.values():
             attempt.stop(STOPPED)
-        if self._keeps:
+        if self._keeps_jobs:
             for handle in waiting:
                 self._complete(handle, failed(handle, KEPT))
         else:
@@ -301,7 +401,7 @@ class Scheduler:
         await self._journal.close()
 
 
-def _plain_runner(job: Job) -> RunnerLike:
+def _built_in_runner(job: Job) -> RunnerLike:
     # Looking for engines of other packages costs time that a caller with runners of their own need not spend.
     from treadle.runners.engine_registry import make_runner
 
@@ -310,13 +410,6 @@ def _plain_runner(job: Job) -> RunnerLike:
 
 def _within(job: Job, session: ResumeToken | None) -> Job:
     return job if session is None else msgspec.structs.replace(job, resume=session)
-
-
-def _placed(job: Job) -> Job:
-    """With an absolute directory: whoever runs it after a restart may be somewhere else."""
-    if job.cwd is None:
-        return job
-    return msgspec.structs.replace(job, cwd=os.path.abspath(os.path.expanduser(job.cwd)))
 
 
 def _listener(job: Job, on_event: OnEvent | None) -> Callable[[Event], None]:

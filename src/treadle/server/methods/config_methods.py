@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, structs
 
-from treadle.config import ConfigError, ConfigWriteError, Written, config_view, read_document, write_values
+from treadle.config import ConfigWriteError, Written, config_view, read_document, write_values
 from treadle.config.file_settings import Features
-from treadle.config.overrides import lookup, split_key
+from treadle.config.layers import lookup, split_key
 from treadle.config.permission_profiles import BUILT_IN, user_profiles
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.config import (
@@ -27,21 +27,19 @@ from treadle.protocol.app.config import (
     ConfigRequirementsReadResponse,
     ConfigValueWriteParams,
     ConfigWriteResponse,
-    OverriddenMetadata,
-    SessionFlagsConfigLayerSource,
-)
-from treadle.protocol.app.features import (
     ExperimentalFeature,
     ExperimentalFeatureEnablementSetParams,
     ExperimentalFeatureEnablementSetResponse,
     ExperimentalFeatureListParams,
     ExperimentalFeatureListResponse,
+    OverriddenMetadata,
     PermissionProfileListParams,
     PermissionProfileListResponse,
     PermissionProfileSummary,
+    SessionFlagsConfigLayerSource,
 )
 from treadle.server.app import AppServer
-from treadle.server.client_base import Call
+from treadle.server.clients import ServerCall
 
 MAX_EDITS: Final = 1000
 
@@ -51,32 +49,19 @@ T = TypeVar("T")
 # --- the settings ----------------------------------------------------------------------------------------------------
 
 
-async def read(call: Call[ConfigReadParams]) -> ConfigReadResponse:
-    server = call.server
-    try:
-        document = await asyncio.to_thread(read_document, server.home_path)
-    except ConfigError:
-        await reload(server)  # then it is as broken for whatever begins now
-        raise
-    if server.config_error is not None or document.text != server.config.layers.text:
-        await reload(server)
-    view = config_view(server.config, document, include_layers=call.params.include_layers)
+async def read(call: ServerCall[ConfigReadParams]) -> ConfigReadResponse:
+    document = await asyncio.to_thread(read_document, call.server.home_path)
+    view = config_view(call.server.config, document, include_layers=call.params.include_layers)
     return view if call.params.include_layers else structs.replace(view, layers=UNSET)
 
 
-async def reload(server: AppServer) -> None:
-    """What the file says now is in force for what starts from now on."""
-    await asyncio.to_thread(server.load_config)
-    server.models.forget_configs()
-
-
-async def write_value(call: Call[ConfigValueWriteParams]) -> ConfigWriteResponse:
+async def write_value(call: ServerCall[ConfigValueWriteParams]) -> ConfigWriteResponse:
     params = call.params
     edit = ConfigEdit(key_path=params.key_path, merge_strategy=params.merge_strategy, value=params.value)
     return await _write(call, (edit,))
 
 
-async def write_batch(call: Call[ConfigBatchWriteParams]) -> ConfigWriteResponse:
+async def write_batch(call: ServerCall[ConfigBatchWriteParams]) -> ConfigWriteResponse:
     edits = call.params.edits
     if len(edits) > MAX_EDITS:
         text = f"{len(edits)} edits are too many at once; send at most {MAX_EDITS}"
@@ -85,11 +70,14 @@ async def write_batch(call: Call[ConfigBatchWriteParams]) -> ConfigWriteResponse
 
 
 async def _write(
-    call: Call[ConfigValueWriteParams] | Call[ConfigBatchWriteParams], edits: Sequence[ConfigEdit]
+    call: ServerCall[ConfigValueWriteParams] | ServerCall[ConfigBatchWriteParams], edits: Sequence[ConfigEdit]
 ) -> ConfigWriteResponse:
     params, server = call.params, call.server
     if params.file_path is not None:
-        await asyncio.to_thread(_check_file, server, params.file_path)
+        own, given = server.home_path / "config.toml", params.file_path
+        same = await asyncio.to_thread(lambda: os.path.realpath(given) == os.path.realpath(own))
+        if not os.path.isabs(given) or not same:
+            raise _refused(f"only {own} can be edited; leave filePath out", "configLayerReadonly")
     written = await edit_file(server, edits, params.expected_version)
     overridden = await _overridden(server, edits)
     return ConfigWriteResponse(
@@ -106,14 +94,8 @@ async def edit_file(server: AppServer, edits: Sequence[ConfigEdit], expected_ver
         written = await asyncio.to_thread(write_values, server.home_path, edits, expected_version)
     except ConfigWriteError as error:
         raise _refused(str(error), error.code) from None
-    await reload(server)
+    server.refresh_config()
     return written
-
-
-def _check_file(server: AppServer, given: str) -> None:
-    own = server.home_path / "config.toml"
-    if not os.path.isabs(given) or os.path.realpath(given) != os.path.realpath(own):
-        raise _refused(f"only {own} can be edited; leave filePath out", "configLayerReadonly")
 
 
 def _refused(text: str, code: str) -> RpcError:
@@ -141,7 +123,7 @@ async def _overridden(server: AppServer, edits: Sequence[ConfigEdit]) -> Overrid
     return None
 
 
-def read_requirements(call: Call[ConfigRequirementsReadParams]) -> ConfigRequirementsReadResponse:
+def read_requirements(call: ServerCall[ConfigRequirementsReadParams]) -> ConfigRequirementsReadResponse:
     """Nobody manages this server, so nothing is required."""
     return ConfigRequirementsReadResponse()
 
@@ -149,8 +131,8 @@ def read_requirements(call: Call[ConfigRequirementsReadParams]) -> ConfigRequire
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 
-def list_permission_profiles(call: Call[PermissionProfileListParams]) -> PermissionProfileListResponse:
-    """Those of the user that cannot be used are named as well: choosing one says what is wrong with it."""
+def list_permission_profiles(call: ServerCall[PermissionProfileListParams]) -> PermissionProfileListResponse:
+    """List the permission profiles, also those that cannot be used: choosing one says what is wrong with it."""
     built_in = [PermissionProfileSummary(id=name, allowed=True) for name in BUILT_IN]
     own = [
         PermissionProfileSummary(id=name, description=description, allowed=usable)
@@ -160,7 +142,7 @@ def list_permission_profiles(call: Call[PermissionProfileListParams]) -> Permiss
     return PermissionProfileListResponse(data=data, next_cursor=following)
 
 
-def list_features(call: Call[ExperimentalFeatureListParams]) -> ExperimentalFeatureListResponse:
+def list_features(call: ServerCall[ExperimentalFeatureListParams]) -> ExperimentalFeatureListResponse:
     """The flags that change something here, as they are for new threads or for the one that is named."""
     server, thread_id = call.server, call.params.thread_id
     thread = None if thread_id is None else server.threads.find(thread_id)
@@ -178,7 +160,7 @@ def list_features(call: Call[ExperimentalFeatureListParams]) -> ExperimentalFeat
     return ExperimentalFeatureListResponse(data=data, next_cursor=following)
 
 
-def set_features(call: Call[ExperimentalFeatureEnablementSetParams]) -> ExperimentalFeatureEnablementSetResponse:
+def set_features(call: ServerCall[ExperimentalFeatureEnablementSetParams]) -> ExperimentalFeatureEnablementSetResponse:
     """The answer names the flags that were set; here they are set in config.toml or for a thread, so none is."""
     return ExperimentalFeatureEnablementSetResponse(enablement={})
 

@@ -1,25 +1,33 @@
-"""Finding what was said: in all threads, in one, or as a list of messages."""
+"""Searching messages: in all threads, in one, or as a list of messages.
+
+Cases of letters do not matter. A place in a text is given with as much around it as one needs to recognise it; clients
+count in UTF-16 code units.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final, cast
 
 import msgspec
+from msgspec import Struct
 
-from treadle.agent.occurrences import Place, places, snippet
-from treadle.agent.thread_pages import make_cursor
+from treadle.agent.thread.thread_reading import make_cursor
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.ours import MessageSearchHit, MessageSearchParams, MessageSearchResponse
-from treadle.protocol.app.thread_search import (
+from treadle.protocol.app.thread_history import (
     ThreadSearchOccurrence,
     ThreadSearchOccurrencesParams,
     ThreadSearchOccurrencesResponse,
     ThreadSearchParams,
     ThreadSearchResponse,
     ThreadSearchResult,
+    ThreadSearchTextRange,
 )
-from treadle.server.client_base import Call
+from treadle.server.clients import ServerCall
 from treadle.server.methods.thread_listing import (
     INTERACTIVE,
     page_limit,
@@ -27,8 +35,8 @@ from treadle.server.methods.thread_listing import (
     thread_cursor,
     wire_if_sound,
 )
-from treadle.server.refusals import check_thread_id
-from treadle.store.contract import SortKey, ThreadQuery
+from treadle.server.routes import check_thread_id
+from treadle.store.contract import MessageText, SortKey, ThreadQuery
 
 MAX_TERM: Final = 1_000
 DEFAULT_OCCURRENCES: Final = 50
@@ -43,7 +51,7 @@ def _checked(term: str, method: str) -> str:
     return term
 
 
-async def search_messages(call: Call[MessageSearchParams]) -> MessageSearchResponse:
+async def search_messages(call: ServerCall[MessageSearchParams]) -> MessageSearchResponse:
     store = await call.server.store()
     hits = await store.search(call.params.search_term, call.params.limit)
     return MessageSearchResponse(
@@ -51,7 +59,7 @@ async def search_messages(call: Call[MessageSearchParams]) -> MessageSearchRespo
     )
 
 
-async def search_threads(call: Call[ThreadSearchParams]) -> ThreadSearchResponse:
+async def search_threads(call: ServerCall[ThreadSearchParams]) -> ThreadSearchResponse:
     params, server = call.params, call.server
     term = _checked(params.search_term, "thread/search")
     key = cast("SortKey", params.sort_key or "created_at")  # params have no other
@@ -76,7 +84,7 @@ async def search_threads(call: Call[ThreadSearchParams]) -> ThreadSearchResponse
     )
 
 
-# --- in one thread ---------------------------------------------------------------------------------------------------
+# --- in one thread ----------------------------------------------------------------------------------------------------
 
 
 class _Cursor(msgspec.Struct):
@@ -91,7 +99,7 @@ class _Cursor(msgspec.Struct):
 _read_cursor = msgspec.json.Decoder(_Cursor).decode
 
 
-async def search_occurrences(call: Call[ThreadSearchOccurrencesParams]) -> ThreadSearchOccurrencesResponse:
+async def search_occurrences(call: ServerCall[ThreadSearchOccurrencesParams]) -> ThreadSearchOccurrencesResponse:
     params = call.params
     term = _checked(params.search_term, "thread/searchOccurrences")
     thread_id = check_thread_id(params.thread_id)
@@ -101,9 +109,22 @@ async def search_occurrences(call: Call[ThreadSearchOccurrencesParams]) -> Threa
     messages = await store.messages(thread_id, term, first=first[0], limit=limit + 2)
     # Not on the event loop: a message may have a mebibyte.
     found = await asyncio.to_thread(places, messages, term, first, limit + 1)
+    following = None
+    if len(found) > limit:
+        cursor = _Cursor(thread_id, term, found[limit].message.number, found[limit].index)
+        following = msgspec.json.encode(cursor).decode()
     return ThreadSearchOccurrencesResponse(
-        data=tuple(_occurrence(thread_id, place) for place in found[:limit]),
-        next_cursor=_cursor_at(thread_id, term, found[limit]) if len(found) > limit else None,
+        data=tuple(
+            ThreadSearchOccurrence(
+                item_id=place.message.id,
+                snippet=place.snippet,
+                snippet_match_range=place.range,
+                turn_cursor=make_cursor(thread_id, "turns", place.message.turn, with_it=True),
+                turn_id=place.message.turn_id,
+            )
+            for place in found[:limit]
+        ),
+        next_cursor=following,
     )
 
 
@@ -119,16 +140,49 @@ def _first_place(cursor: str | None, thread_id: str, term: str) -> tuple[int, in
     return found.number, found.index
 
 
-def _cursor_at(thread_id: str, term: str, place: Place) -> str:
-    return msgspec.json.encode(_Cursor(thread_id, term, place.message.number, place.index)).decode()
+# --- places in a text -------------------------------------------------------------------------------------------------
 
 
-def _occurrence(thread_id: str, place: Place) -> ThreadSearchOccurrence:
-    message = place.message
-    return ThreadSearchOccurrence(
-        item_id=message.id,
-        snippet=place.snippet,
-        snippet_match_range=place.range,
-        turn_cursor=make_cursor(thread_id, "turns", message.turn, with_it=True),
-        turn_id=message.turn_id,
+BEFORE: Final = 48
+AFTER: Final = 96
+
+
+class Place(Struct, frozen=True):
+    """The `index`th place of the part in a message; `snippet` has it at `range`."""
+
+    message: MessageText
+    index: int
+    snippet: str
+    range: ThreadSearchTextRange
+
+
+def places(messages: Iterable[MessageText], part: str, first: tuple[int, int], limit: int) -> list[Place]:
+    """In their order, from the place `first` on: number of the item, and index in it."""
+    pattern = re.compile(re.escape(part), re.IGNORECASE)
+    found = (
+        Place(message, index, *cut(message.text, match.start(), match.end()))
+        for message in messages
+        for index, match in enumerate(pattern.finditer(message.text))
+        if (message.number, index) >= first
     )
+    return list(islice(found, limit))
+
+
+def cut(text: str, start: int, end: int) -> tuple[str, ThreadSearchTextRange]:
+    """What is around a place in a text, and where the place is in that."""
+    low, high = max(0, start - BEFORE), end + AFTER
+    before = ("... " if low else "") + text[low:start]
+    after = text[end:high] + (" ..." if high < len(text) else "")
+    place = ThreadSearchTextRange(start=_units(before), end=_units(before) + _units(text[start:end]))
+    return before + text[start:end] + after, place
+
+
+def snippet(text: str, part: str) -> str:
+    """The first place in one line; the beginning where the words are there in another way of writing."""
+    line = " ".join(text.split())
+    match = re.search(re.escape(" ".join(part.split())), line, re.IGNORECASE)
+    return cut(line, *match.span())[0] if match else cut(line, 0, 0)[0]
+
+
+def _units(text: str) -> int:
+    return len(text) + sum(letter > "\uffff" for letter in text)

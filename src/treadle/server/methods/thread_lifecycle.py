@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from treadle.agent import thread_refusals
-from treadle.agent.event import Event
-from treadle.agent.ids import now_ms
-from treadle.agent.stored_thread import StoredThread
-from treadle.agent.thread_handle import ThreadHandle
-from treadle.agent.thread_making import fork_thread, load_thread, make_thread, settings_in_use
-from treadle.agent.thread_settings import check_permissions
-from treadle.agent.thread_view import ThreadView
+from treadle.agent.event import Event, now_ms
+from treadle.agent.thread import thread_refusals
+from treadle.agent.thread.stored_thread import StoredThread
+from treadle.agent.thread.thread_handle import ThreadHandle
+from treadle.agent.thread.thread_making import fork_thread, load_thread, make_thread, settings_in_use
+from treadle.agent.thread.thread_reading import ThreadView
 from treadle.protocol.app.base import Empty
+from treadle.protocol.app.notifications import (
+    ThreadArchivedNotification,
+    ThreadDeletedNotification,
+    ThreadStatusChangedNotification,
+    ThreadUnarchivedNotification,
+)
 from treadle.protocol.app.ours import OurResumeResponse
 from treadle.protocol.app.thread_methods import (
     ThreadArchiveParams,
@@ -27,58 +31,77 @@ from treadle.protocol.app.thread_methods import (
     ThreadUnsubscribeParams,
     ThreadUnsubscribeResponse,
 )
-from treadle.protocol.app.thread_notifications import (
-    ThreadArchivedNotification,
-    ThreadDeletedNotification,
-    ThreadStatusChangedNotification,
-    ThreadUnarchivedNotification,
-)
 from treadle.protocol.app.threads import NotLoadedThreadStatus
 from treadle.protocol.app.turns import ReviewStartParams
 from treadle.server.app import AppServer
-from treadle.server.client_base import Call, Client
+from treadle.server.clients import Client, ServerCall
 from treadle.server.loaded_threads import ThreadSubscribers
-from treadle.server.refusals import check_thread_id
+from treadle.server.methods.initialize import config_warning
+from treadle.server.routes import check_thread_id
 
 
-async def start(call: Call[ThreadStartParams]) -> ThreadStartResponse:
+async def start(call: ServerCall[ThreadStartParams]) -> ThreadStartResponse:
     server = call.server
     server.threads.check_open()
     subscribers = ThreadSubscribers(server)
     thread, settings = await make_thread(server, call.params, call.client.name, subscribers)
+    await _start_required_mcp(thread)
     result = ThreadStartResponse(thread=thread.wire(), **settings)
-    await _announce(call.client, thread, subscribers)
+    await _publish_started(call.client, thread, subscribers)
+    call.afterwards(thread.announce_mcp)
+    _warn_of_unknown(call)
     return result
 
 
-async def _announce(client: Client, thread: ThreadHandle, subscribers: ThreadSubscribers) -> None:
-    """A thread that cannot be kept is none."""
+async def _start_required_mcp(thread: ThreadHandle) -> None:
+    """A thread that cannot have what it requires is none. Raises `RpcError`."""
+    try:
+        await thread.start_required_mcp()
+    except BaseException:
+        await thread.close()
+        raise
+
+
+def _warn_of_unknown(
+    call: ServerCall[ThreadStartParams] | ServerCall[ThreadResumeParams] | ServerCall[ThreadForkParams],
+) -> None:
+    """Settings of the request that nobody knows have no effect."""
+    if call.params.config:
+        for warning in call.server.latest_config.unknown_in_thread(call.params.config):
+            call.client.notify(config_warning(warning))
+
+
+async def _publish_started(client: Client, thread: ThreadHandle, subscribers: ThreadSubscribers) -> None:
+    """A new thread becomes known to clients. One that cannot be stored is none."""
     threads = client.server.threads
     threads.add(thread, subscribers)
     threads.subscribe(client, thread)
     try:
-        await thread.announce()
+        await thread.publish_started()
     except BaseException:
         threads.drop(thread)
         raise
 
 
-async def resume(call: Call[ThreadResumeParams]) -> OurResumeResponse:
+async def resume(call: ServerCall[ThreadResumeParams]) -> OurResumeResponse:
     server, threads = call.server, call.server.threads
     thread_id = check_thread_id(call.params.thread_id, "session")
     params = structs.replace(call.params, thread_id=thread_id)
     async with threads.alone(thread_id):  # to the end: who unloads it waits
         thread = threads.get(thread_id)
-        if thread is not None and _gives_settings(params) and await threads.make_way(thread):
-            thread = None
         is_fresh = thread is None
-        if thread is None:
+        if thread is not None:
+            if params != ThreadResumeParams(thread_id=thread_id, exclude_turns=params.exclude_turns):
+                await thread.override_settings(params)
+        else:
             subscribers = ThreadSubscribers(server)
             thread = await load_thread(server, params, subscribers)
+            await _start_required_mcp(thread)
             threads.add(thread, subscribers)
         settings = await settings_in_use(server, thread.settings)
         view = await thread.view(with_turns=not params.exclude_turns, is_fresh=is_fresh)
-        call.afterwards(lambda: _join(call.client, thread, view))
+        _warn_of_unknown(call)
+        call.afterwards(lambda: _join(call.client, thread, view, is_fresh=is_fresh))
         return OurResumeResponse(
             thread=view.thread,
             seq=view.seq,
@@ -89,46 +112,52 @@ async def resume(call: Call[ThreadResumeParams]) -> OurResumeResponse:
         )
 
 
-def _gives_settings(params: ThreadResumeParams) -> bool:
-    """They do not count for a thread that somebody is using."""
-    check_permissions(params)
-    return params != ThreadResumeParams(thread_id=params.thread_id, exclude_turns=params.exclude_turns)
-
-
-def _join(client: Client, thread: ThreadHandle, view: ThreadView) -> None:
+def _join(client: Client, thread: ThreadHandle, view: ThreadView, *, is_fresh: bool) -> None:
     client.server.threads.subscribe(client, thread)
-    for event in view.news:
-        client.notify(event)
+    _notify_all(client, view.news)
+    if is_fresh:
+        thread.announce_mcp()
     for request in filter(client.may_answer, view.requests):
         client.send_request(request)
     thread.send_queued()
 
 
-async def fork(call: Call[ThreadForkParams]) -> ThreadForkResponse:
+async def fork(call: ServerCall[ThreadForkParams]) -> ThreadForkResponse:
     server = call.server
     server.threads.check_open()
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
     subscribers = ThreadSubscribers(server)
     source = server.threads.get(params.thread_id)
     thread = await fork_thread(server, params, call.client.name, subscribers, source)
+    try:
+        await _start_required_mcp(thread)
+    except BaseException:
+        await StoredThread(await thread.unload(), thread.id).delete()  # it is stored already, and nobody knows it
+        raise
     settings = await settings_in_use(server, thread.settings)
     turns = () if params.exclude_turns else await thread.recent_turns()
     result = ThreadForkResponse(thread=thread.wire(turns), **settings)
     news = thread.news()
-    await _announce(call.client, thread, subscribers)
-    call.afterwards(lambda: _notify_all(call.client, news))
+    await _publish_started(call.client, thread, subscribers)
+    _warn_of_unknown(call)
+
+    def announce() -> None:
+        _notify_all(call.client, news)
+        thread.announce_mcp()
+
+    call.afterwards(announce)
     return result
 
 
-async def fork_for_review(call: Call[ReviewStartParams], source: ThreadHandle) -> ThreadHandle:
+async def fork_for_review(call: ServerCall[ReviewStartParams], source: ThreadHandle) -> ThreadHandle:
     """A copy of a thread to review in, while the thread itself goes on."""
-    from treadle.agent.review import review_of  # loaded with the first of them
+    from treadle.agent.turn.code_review import review_of
 
     review_of(call.params.target)  # nothing is copied for one that is refused
     params = ThreadForkParams(thread_id=source.id)
     subscribers = ThreadSubscribers(call.server)
     thread = await fork_thread(call.server, params, call.client.name, subscribers, source)
-    await _announce(call.client, thread, subscribers)
+    await _publish_started(call.client, thread, subscribers)
     return thread
 
 
@@ -140,14 +169,14 @@ def _notify_all(client: Client, events: tuple[Event, ...]) -> None:
 # --- going -----------------------------------------------------------------------------------------------------------
 
 
-async def archive(call: Call[ThreadArchiveParams]) -> Empty:
+async def archive(call: ServerCall[ThreadArchiveParams]) -> Empty:
     server, threads = call.server, call.server.threads
     thread_id = check_thread_id(call.params.thread_id)
     thread = threads.get(thread_id)
     if thread is not None and thread.ephemeral:  # it would be lost: only stored threads are found again
         raise thread_refusals.no_rollout(thread_id)
     async with threads.alone(thread_id):
-        await StoredThread(await threads.put_away(thread_id), thread_id).archive()
+        await StoredThread(await threads.unload(thread_id), thread_id).archive()
     if thread is not None:
         _broadcast_unloaded(server, thread_id)
     archived = ThreadArchivedNotification(thread_id=thread_id)
@@ -155,7 +184,7 @@ async def archive(call: Call[ThreadArchiveParams]) -> Empty:
     return Empty()
 
 
-async def unarchive(call: Call[ThreadUnarchiveParams]) -> ThreadUnarchiveResponse:
+async def unarchive(call: ServerCall[ThreadUnarchiveParams]) -> ThreadUnarchiveResponse:
     server = call.server
     thread_id = check_thread_id(call.params.thread_id)
     stored = StoredThread(await server.store(), thread_id)
@@ -166,12 +195,12 @@ async def unarchive(call: Call[ThreadUnarchiveParams]) -> ThreadUnarchiveRespons
     return ThreadUnarchiveResponse(thread=wire)
 
 
-async def delete(call: Call[ThreadDeleteParams]) -> Empty:
+async def delete(call: ServerCall[ThreadDeleteParams]) -> Empty:
     server, threads = call.server, call.server.threads
     thread_id = check_thread_id(call.params.thread_id)
     async with threads.alone(thread_id):
         was_loaded = threads.get(thread_id) is not None
-        await StoredThread(await threads.put_away(thread_id), thread_id).delete()
+        await StoredThread(await threads.unload(thread_id), thread_id).delete()
     if was_loaded:
         _broadcast_unloaded(server, thread_id)
     deleted = ThreadDeletedNotification(thread_id=thread_id)
@@ -188,7 +217,7 @@ def _broadcast(server: AppServer, method: str, params: Struct) -> None:
     server.broadcast(Event(method, params, None, now_ms()))
 
 
-def unsubscribe(call: Call[ThreadUnsubscribeParams]) -> ThreadUnsubscribeResponse:
+def unsubscribe(call: ServerCall[ThreadUnsubscribeParams]) -> ThreadUnsubscribeResponse:
     threads = call.server.threads
     thread = threads.get(check_thread_id(call.params.thread_id))
     if thread is None:

@@ -8,12 +8,12 @@ from typing import Final, cast
 
 from msgspec import structs
 
-from treadle.agent import thread_reading
-from treadle.agent.state import read_state
-from treadle.agent.stored_thread import StoredThread
-from treadle.agent.thread import wire_thread
-from treadle.agent.thread_pages import turns_with_items
-from treadle.agent.thread_refusals import not_loaded
+from treadle.agent.thread import thread_reading
+from treadle.agent.thread.stored_thread import StoredThread
+from treadle.agent.thread.thread import wire_thread
+from treadle.agent.thread.thread_reading import turns_with_items
+from treadle.agent.thread.thread_refusals import not_loaded
+from treadle.agent.thread.thread_state import read_state
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.ours import (
     ThreadEventsListParams,
@@ -38,8 +38,8 @@ from treadle.protocol.app.thread_methods import (
 from treadle.protocol.app.threads import NotLoadedThreadStatus
 from treadle.protocol.app.threads import Thread as WireThread
 from treadle.server.app import AppServer
-from treadle.server.client_base import Call
-from treadle.server.refusals import check_thread_id
+from treadle.server.clients import ServerCall
+from treadle.server.routes import check_thread_id
 from treadle.store.contract import SortKey, Store, StoreError, ThreadCursor, ThreadQuery, ThreadRecord
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ MAX_LIMIT: Final = 100
 INTERACTIVE: Final = ("cli", "vscode")
 
 
-async def list_threads(call: Call[ThreadListParams]) -> ThreadListResponse:
+async def list_threads(call: ServerCall[ThreadListParams]) -> ThreadListResponse:
     params, server = call.params, call.server
     if params.section_id is not None:
         return ThreadListResponse(data=())  # no thread is in a section
@@ -89,13 +89,9 @@ def page_limit(asked: int | None) -> int:
     return min(max(asked or DEFAULT_LIMIT, 1), MAX_LIMIT)
 
 
-def _time(record: ThreadRecord, key: SortKey) -> int:
-    return {"created_at": record.created_at, "updated_at": record.updated_at, "recency_at": record.recency_at}[key]
-
-
 def thread_cursor(record: ThreadRecord, key: SortKey) -> str:
     """A time in the usual notation, and the id that breaks ties."""
-    milliseconds = _time(record, key)
+    milliseconds: int = getattr(record, key)
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return f"{moment.strftime('%Y-%m-%dT%H:%M:%S')}.{milliseconds % 1000:03}Z|{record.id}"
 
@@ -113,22 +109,18 @@ def read_thread_cursor(text: str | None) -> ThreadCursor | None:
     return ThreadCursor(round(moment.timestamp() * 1000), thread_id)
 
 
-def _wire(server: AppServer, store: Store, record: ThreadRecord) -> WireThread:
+def wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> WireThread | None:
+    """The thread for a list. One that is damaged must not hide the others; whoever asks for it gets the error."""
     thread = server.threads.get(record.id)
     status = NotLoadedThreadStatus() if thread is None else thread.status
-    return wire_thread(record, read_state(record.state, store.location), status, location=store.location)
-
-
-def wire_if_sound(server: AppServer, store: Store, record: ThreadRecord) -> WireThread | None:
-    """One that is damaged must not hide the others; whoever asks for it is told."""
     try:
-        return _wire(server, store, record)
+        return wire_thread(record, read_state(record.state, store.location), status, location=store.location)
     except StoreError as error:
         logger.warning("thread %s is left out of the list: %s", record.id, error)
         return None
 
 
-def list_loaded(call: Call[ThreadLoadedListParams]) -> ThreadLoadedListResponse:
+def list_loaded(call: ServerCall[ThreadLoadedListParams]) -> ThreadLoadedListResponse:
     params = call.params
     ids = call.server.threads.ids()
     start = 0
@@ -141,7 +133,7 @@ def list_loaded(call: Call[ThreadLoadedListParams]) -> ThreadLoadedListResponse:
     return ThreadLoadedListResponse(data=page, next_cursor=page[-1] if end < len(ids) else None)
 
 
-async def read(call: Call[ThreadReadParams]) -> ThreadReadResponse:
+async def read(call: ServerCall[ThreadReadParams]) -> ThreadReadResponse:
     thread_id = check_thread_id(call.params.thread_id)
     thread = await call.server.threads.find_or_stored(thread_id)
     if isinstance(thread, StoredThread):
@@ -173,25 +165,25 @@ async def _with_turns(server: AppServer, wire: WireThread) -> WireThread:
 # --- the contents of a thread ----------------------------------------------------------------------------------------
 
 
-async def list_turns(call: Call[ThreadTurnsListParams]) -> ThreadTurnsListResponse:
+async def list_turns(call: ServerCall[ThreadTurnsListParams]) -> ThreadTurnsListResponse:
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
     store = await call.server.threads.store_of(params.thread_id)
     return await thread_reading.list_turns(store, params, call.server.threads.running_items(params.thread_id))
 
 
-async def list_items(call: Call[ThreadItemsListParams]) -> ThreadItemsListResponse:
+async def list_items(call: ServerCall[ThreadItemsListParams]) -> ThreadItemsListResponse:
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
     store = await call.server.threads.store_of(params.thread_id)
     return await thread_reading.list_items(store, params, call.server.threads.running_items(params.thread_id))
 
 
-async def read_items(call: Call[ThreadItemsReadParams]) -> ThreadItemsReadResponse:
+async def read_items(call: ServerCall[ThreadItemsReadParams]) -> ThreadItemsReadResponse:
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
     store = await call.server.threads.store_of(params.thread_id)
     return await thread_reading.read_items(store, params, call.server.threads.running_items(params.thread_id))
 
 
-async def list_events(call: Call[ThreadEventsListParams]) -> ThreadEventsListResponse:
+async def list_events(call: ServerCall[ThreadEventsListParams]) -> ThreadEventsListResponse:
     threads = call.server.threads
     params = structs.replace(call.params, thread_id=check_thread_id(call.params.thread_id))
     store = await threads.store_of(params.thread_id)

@@ -1,6 +1,6 @@
-"""What went wrong in SQLite or in the file system, as a `StoreError` that a person can act on.
+"""Errors of SQLite and of the file system, as a `StoreError` that a person can act on.
 
-It owns the mapping and the texts; nothing else looks at codes of SQLite.
+This module owns the mapping and the texts; nothing else looks at codes of SQLite.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ _NO_TEXT: Final = "Could not decode to UTF-8"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # SQLite grows its files by less at a time.
 _PROBE_SIZE: Final = 64 * 1024
-
-
 # A full disk under another name, perhaps: SQLite knows ENOSPC only of the files that it writes page by page.
 _ROOM_DOUBTFUL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 
 
 class Unreadable(Exception):
-    """A row is not what was written; it says which."""
+    """A row is not what was written; the text says which."""
 
 
 def failure(error: Exception, path: str) -> StoreError:
@@ -75,7 +73,7 @@ def _sqlite_failure(error: sqlite3.Error, path: str) -> StoreError:
 
 
 def damaged(what: str, path: str) -> StoreError:
-    """`what` is the part, or how it shows."""
+    """The error for a damaged database. `what` is the part, or how it shows."""
     return StoreError(
         f"{path} is damaged: {what}. What can still be read is there and other threads go on. To save it, end all "
         f"servers and run `sqlite3 {path} .recover | sqlite3 recovered.db`, then put recovered.db in its place; or put "

@@ -1,4 +1,4 @@
-"""What can be asked of the tables; rows become records here.
+"""Reading the tables: a function per question of `Store`; rows become records here.
 
 It owns the SQL of reading. Pages are ranges of a key, so that the first and the last page of a long thread cost the
 same. It relies on items being numbered in the order of their turns.
@@ -6,11 +6,12 @@ same. It relies on items being numbered in the order of their turns.
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -29,9 +30,8 @@ from treadle.store.contract import (
     ThreadRecord,
     TurnRecord,
 )
-from treadle.store.owners import Living
-from treadle.store.sqlite.event_rows import split
 from treadle.store.sqlite.failures import Unreadable
+from treadle.store.sqlite.owners import Living
 
 _LAST: Final = 2**63 - 1
 _THREAD: Final = ", ".join(ThreadRecord.__struct_fields__)
@@ -145,6 +145,29 @@ def item(connection: sqlite3.Connection, thread_id: str, item_id: str) -> ItemRe
     return None if row is None else _item(row)
 
 
+# Between the frames of a row: JSON has no newline inside, unless somebody laid it out over lines.
+SEPARATOR: Final = b"\n"
+
+
+class EventRow(NamedTuple):
+    """A row of the table of events: those that were committed together, with numbers that follow each other."""
+
+    thread_id: str
+    first_seq: int
+    last_seq: int
+    frames: bytes
+
+
+def split(thread_id: str, first_seq: int, last_seq: int, frames: Any) -> list[EventRecord]:
+    """The events of a row, as it was read. Raises `Unreadable` when it does not hold as many as it says."""
+    if first_seq == last_seq:
+        return [EventRecord(thread_id, last_seq, frames)]
+    parts = frames.split(SEPARATOR) if isinstance(frames, bytes) else []
+    if len(parts) != last_seq - first_seq + 1:
+        raise Unreadable(f"the row of event {last_seq} of thread {thread_id} cannot be read")
+    return [EventRecord(thread_id, number, part) for number, part in enumerate(parts, first_seq)]
+
+
 _EVENT_NUMBERS: Final = """
 SELECT pruned_seq,
     coalesce(
@@ -158,27 +181,19 @@ def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit
     with _snapshot(connection):
         numbers = connection.execute(_EVENT_NUMBERS, (thread_id,)).fetchone()
         pruned, first, last = numbers or (0, 0, 0)
-        found = _events_after(connection, thread_id, max(after_seq, pruned), limit)
-    for event in found:
-        _sound(event.frame, f"event {event.seq}", thread_id)
-    return EventPage(found, first, last)
-
-
-def _events_after(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit: int) -> list[EventRecord]:
-    found: list[EventRecord] = []
-    # Not all at once: how many rows are enough is seen from what is in them.
-    with closing(
-        connection.execute(
+        after_seq = max(after_seq, pruned)
+        rows = connection.execute(
             "SELECT thread_id, first_seq, last_seq, frames FROM events WHERE thread_id = ? AND last_seq > ? "
             "ORDER BY last_seq LIMIT ?",
             (thread_id, after_seq, _limit(limit)),
         )
-    ) as rows:
-        for row in rows:
-            found += (event for event in split(*row) if event.seq > after_seq)
-            if len(found) >= limit:
-                break
-    return found[:limit]
+        # Not all at once: how many rows are enough is seen from what is in them.
+        with closing(rows):
+            after = (event for row in rows for event in split(*row) if event.seq > after_seq)
+            found = list(islice(after, max(limit, 0)))
+    for event in found:
+        _sound(event.frame, f"event {event.seq}", thread_id)
+    return EventPage(found, first, last)
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
@@ -225,17 +240,14 @@ def _turns(
                 "SELECT owner FROM threads WHERE id = ? AND held = 1", (operands[0],)
             ).fetchone()
         if holder is None or holder[0] == dead:
-            return [_interrupted(record) for record in records]
+            return [
+                record if record.status != "inProgress" else msgspec.structs.replace(record, status="interrupted")
+                for record in records
+            ]
         if holder[0] == owner or living(holder[0]) is not None:
             return records
-        # It is gone now, but may have ended the turn between the reading and its own end: read again to be sure.
+        # The holder is gone, but may have ended the turn between the reading and its own end: read again to be sure.
         dead = holder[0]
-
-
-def _interrupted(record: TurnRecord) -> TurnRecord:
-    if record.status != "inProgress":
-        return record
-    return msgspec.structs.replace(record, status="interrupted")
 
 
 # --- lists and search ------------------------------------------------------------------------------------------------
@@ -243,7 +255,7 @@ def _interrupted(record: TurnRecord) -> TurnRecord:
 
 def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
     if query.phrase is not None:
-        return _threads_with(connection, query, query.phrase)
+        return _threads_with_phrase(connection, query, query.phrase)
     conditions, operands = _conditions(query)
     order = _order(query.descending)
     rows = connection.execute(
@@ -254,27 +266,49 @@ def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
     return ThreadPage([_thread(row) for row in rows[: query.limit]], len(rows) > query.limit)
 
 
+# Where fewer messages have the phrase than this, their threads are looked up; where more, the threads are gone through
+# in the order of the list, which has most of its page soon.
+_FEW_MESSAGES: Final = 1_000
 # Of each thread the first message: keys grow.
-_WITH_PHRASE: Final = f"""
-SELECT {_THREAD}, (SELECT text FROM items WHERE items.key = hits.key) FROM threads JOIN (
-    SELECT items.thread_id, min(items.key) AS key FROM messages JOIN items ON items.key = messages.rowid
+_THREADS_OF_MESSAGES: Final = f"""
+SELECT {_THREAD}, first FROM threads JOIN (
+    SELECT items.thread_id, min(items.key) AS first FROM messages JOIN items ON items.key = messages.rowid
     WHERE messages MATCH ? GROUP BY items.thread_id
 ) AS hits ON hits.thread_id = threads.id
 """
+# The keys of a thread are in the index with its numbers: no item is read.
+_MESSAGES_OF_THREADS: Final = f"""
+SELECT {_THREAD}, (
+    SELECT key FROM items INDEXED BY sqlite_autoindex_items_1 WHERE thread_id = threads.id
+    AND key IN (SELECT rowid FROM messages WHERE messages MATCH ?) ORDER BY number LIMIT 1
+) AS first FROM threads
+"""
 
 
-def _threads_with(connection: sqlite3.Connection, query: ThreadQuery, phrase: str) -> ThreadPage:
-    match = _match_phrase(phrase)
-    if not match:
+def _threads_with_phrase(connection: sqlite3.Connection, query: ThreadQuery, phrase: str) -> ThreadPage:
+    cleaned = _clean(phrase).strip()
+    if not cleaned:
         return ThreadPage([], False)
+    # Words in their order, the last of which may be unfinished. One letter alone would begin almost every word.
+    match = _quoted(cleaned) if len(cleaned) == 1 else f"{_quoted(cleaned)} *"
     conditions, operands = _conditions(query)
     order = _order(query.descending)
-    rows = connection.execute(
-        f"{_WITH_PHRASE} WHERE {' AND '.join(conditions)} ORDER BY {query.sort_key} {order}, id {order} LIMIT ?",
-        (match, *operands, _limit(query.limit) + 1),
-    ).fetchall()
-    page = rows[: query.limit]
-    return ThreadPage([_thread(row) for row in page], len(rows) > query.limit, [row[-1] for row in page])
+    with _snapshot(connection):
+        many = connection.execute(
+            "SELECT 1 FROM messages WHERE messages MATCH ? LIMIT 1 OFFSET ?", (match, _FEW_MESSAGES)
+        ).fetchone()
+        found = _THREADS_OF_MESSAGES if many is None else _MESSAGES_OF_THREADS
+        # Not all at once: whether a thread has the phrase is seen when it is its turn.
+        with closing(
+            connection.execute(
+                f"{found} WHERE {' AND '.join(conditions)} ORDER BY {query.sort_key} {order}, id {order}",
+                (match, *operands),
+            )
+        ) as threads:
+            rows = list(islice((row for row in threads if row[-1] is not None), max(query.limit, 0) + 1))
+        page = rows[: query.limit]
+        texts = [connection.execute("SELECT text FROM items WHERE key = ?", row[-1:]).fetchone()[0] for row in page]
+    return ThreadPage([_thread(row) for row in page], len(rows) > query.limit, texts)
 
 
 def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
@@ -306,17 +340,27 @@ def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
     return conditions, operands
 
 
+# By `bm25`, not by `rank`: that sorts all that was found, also where only a few are wanted.
+_BEST: Final = """
+SELECT rowid FROM messages WHERE messages MATCH ? AND rowid NOT IN (
+    SELECT key FROM items INDEXED BY sqlite_autoindex_items_1
+    WHERE thread_id IN (SELECT id FROM threads WHERE archived = 1)
+) ORDER BY bm25(messages), rowid LIMIT ?
+"""
+_HIT: Final = f"""
+SELECT items.thread_id, items.id, snippet(messages, 0, '[', ']', '…', {_SNIPPET_TOKENS})
+FROM messages JOIN items ON items.key = messages.rowid WHERE messages MATCH ? AND messages.rowid = ?
+"""
+
+
 def search(connection: sqlite3.Connection, words: str, limit: int) -> list[SearchHit]:
     match = _match(words)
     if not match:
         return []
-    rows = connection.execute(
-        f"SELECT items.thread_id, items.id, snippet(messages, 0, '[', ']', '…', {_SNIPPET_TOKENS}) "
-        "FROM messages JOIN items ON items.key = messages.rowid JOIN threads ON threads.id = items.thread_id "
-        "WHERE messages MATCH ? AND threads.archived = 0 ORDER BY messages.rank LIMIT ?",
-        (match, _limit(limit)),
-    )
-    return [SearchHit(*row) for row in rows]
+    with _snapshot(connection):
+        keys = connection.execute(_BEST, (match, _limit(limit))).fetchall()
+        rows = [connection.execute(_HIT, (match, *key)).fetchone() for key in keys]
+    return [SearchHit(*row) for row in rows if row is not None]  # None where the index is damaged
 
 
 def _match(words: str) -> str:
@@ -324,49 +368,80 @@ def _match(words: str) -> str:
     return " ".join(_quoted(word) for word in _clean(words).split())
 
 
-def _match_phrase(phrase: str) -> str:
-    """The same for words in their order. One letter alone would mean almost every word."""
-    cleaned = _clean(phrase).strip()
-    if not cleaned:
-        return ""
-    return _quoted(cleaned) if len(cleaned) == 1 else f"{_quoted(cleaned)} *"
-
-
 def _quoted(words: str) -> str:
     return '"' + words.replace('"', '""') + '"'
 
 
 def _clean(text: str) -> str:
-    """What SQLite can be given: a NUL would end it, and half a character is none."""
+    """The text without what SQLite cannot take: a NUL would end it, and half a character is none."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
+# The index in which items are in order. Left to itself, SQLite may sort them.
+_IN_ORDER: Final = "FROM items INDEXED BY sqlite_autoindex_items_1"
+_MESSAGES: Final = f"""
+SELECT items.number, items.id, turns.number, turns.id, items.text {_IN_ORDER}
+JOIN turns ON turns.thread_id = items.thread_id AND turns.number = items.turn
+WHERE items.thread_id = ? AND items.number BETWEEN ? AND ? AND items.text LIKE ? ESCAPE '!' ORDER BY items.number
+"""
+# Line ends, because a letter at the end of a text is written as at the end of a line.
+_BLOCK: Final = f"""
+SELECT CAST(group_concat(text, char(10)) AS BLOB) FROM (
+    SELECT text {_IN_ORDER} WHERE thread_id = ? AND number BETWEEN ? AND ? ORDER BY number
+)
+"""
+# As many as a page may have: each may be a mebibyte.
+_BLOCK_ITEMS: Final = 100
 # A pattern may have 50,000 bytes. What is longer is found by its beginning first.
 _LIKE_CHARS: Final = 1_000
-# The index in which items are in order. Left to itself, SQLite may sort them.
-_MESSAGES: Final = """
-SELECT items.number, items.id, turns.number, turns.id, items.text
-FROM items INDEXED BY sqlite_autoindex_items_1
-JOIN turns ON turns.thread_id = items.thread_id AND turns.number = items.turn
-WHERE items.thread_id = ? AND items.number >= ? AND items.text LIKE ? ESCAPE '!' ORDER BY items.number
-"""
+# So many known letters in a row are in few messages.
+_TELLING: Final = re.compile(r"[^_]{3}")
+# The bytes of most letters with two cases, in UTF-8, differ in the last bit of the first and in one of the second. To
+# look through a block without these takes half the time of writing it in lower case.
+_FOLD: Final = (
+    bytes(range(0x80)).lower()
+    + bytes(byte & 0xDF for byte in range(0x80, 0xC0))
+    + bytes(byte & 0xFE for byte in range(0xC0, 0xE0))
+    + bytes(range(0xE0, 0x100))
+)
+# `i` and `k` are also the lower case of letters that have other bytes, and so are those left out between the others.
+_FOLDED: Final = re.compile("[\0-hjl-\x7fà-äæ-öø-þα-ηι-ρτ-ψа-я]+")
 
 
 def messages(connection: sqlite3.Connection, thread_id: str, part: str, first: int, limit: int) -> list[MessageText]:
     wanted = part.lower()
-    with closing(connection.execute(_MESSAGES, (thread_id, first, f"%{_like(_clean(part))}%"))) as rows:
+    letters = [_like_letter(letter) for letter in _clean(part)[:_LIKE_CHARS]]
+    pattern = "".join(letters)
+    if "_" in letters and not _TELLING.search(pattern):
+        found = _messages_in_blocks(connection, thread_id, wanted, first)
+    else:
+        found = _messages_like(connection, thread_id, pattern, first)
+    with _snapshot(connection), closing(found) as rows:
         return [MessageText(*row) for row in islice((row for row in rows if wanted in row[-1].lower()), limit)]
 
 
-def _like(part: str) -> str:
-    """A pattern that finds this part in whatever case, and sometimes more: SQLite knows the cases of ASCII alone."""
-    letters = [_like_letter(letter) for letter in part[:_LIKE_CHARS]]
-    known = [index for index, letter in enumerate(letters) if letter != "_"]
-    # Any letter at the ends is found anywhere, which takes time and says nothing.
-    return "".join(letters[known[0] : known[-1] + 1]) if known else ""
+def _messages_like(
+    connection: sqlite3.Connection, thread_id: str, pattern: str, first: int, last: int = _LAST
+) -> Generator[tuple[Any, ...], None, None]:
+    with closing(connection.execute(_MESSAGES, (thread_id, first, last, f"%{pattern}%"))) as rows:
+        yield from rows
+
+
+def _messages_in_blocks(
+    connection: sqlite3.Connection, thread_id: str, wanted: str, first: int
+) -> Generator[tuple[Any, ...], None, None]:
+    """Messages of each block that has the part somewhere: to look at all one by one takes several times as long."""
+    folded = wanted.encode().translate(_FOLD) if _FOLDED.fullmatch(wanted) else b""
+    (last,) = connection.execute("SELECT max(number) FROM items WHERE thread_id = ?", (thread_id,)).fetchone()
+    for low in range(first, (last or 0) + 1, _BLOCK_ITEMS):
+        high = low + _BLOCK_ITEMS - 1
+        (block,) = connection.execute(_BLOCK, (thread_id, low, high)).fetchone()
+        if block and folded in block.translate(_FOLD) and wanted in block.decode("utf-8", "replace").lower():
+            yield from _messages_like(connection, thread_id, "", low, high)
 
 
 def _like_letter(letter: str) -> str:
+    """A letter for a pattern of SQLite, which knows the cases of ASCII alone: any letter stands for one with others."""
     if letter.isascii():
         return f"!{letter}" if letter in "%_!" else letter
     return "_" if letter.lower() != letter.upper() else letter
@@ -380,7 +455,7 @@ _json_only: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def _sound(data: Any, what: str, thread_id: str) -> bytes:
-    """JSON that was written as such: it goes out as it is, and would break the whole message that it is in."""
+    """The data when it is JSON, else `Unreadable`: it goes out as it is, and would break the message that it is in."""
     try:
         if isinstance(data, bytes):
             data.decode()

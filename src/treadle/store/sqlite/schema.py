@@ -1,8 +1,8 @@
 """The database as a file: opening it, and bringing it to the version that this program knows.
 
-It owns the settings of a connection and the order of the migrations, `migrations/<version>_<what>.sql`. It knows
-nothing of what is in the tables: the host's conversations are another `Format` of the same make. The caller sees to it
-that only one process at a time migrates.
+This module owns the settings of a connection and the order of the migrations, `migrations/<version>_<what>.sql`. It
+knows nothing of what is in the tables: the host's conversations are another `Format` of the same make. The caller sees
+to it that only one process at a time migrates.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from treadle.store.contract import StoreError
 
 MEMORY: Final = ":memory:"
-# How long a write waits for another process. Ours hold the file for milliseconds, so who waits longer waits for
-# something that hangs.
+# How long a write waits for another process. Ours hold the file for milliseconds, so a longer wait is for something
+# that hangs.
 BUSY_S: Final = 10.0
-# "Trdl": tells our files from those of other programs that happen to have the same name.
+# "Trdl": distinguishes our files from those of other programs that happen to have the same name.
 APPLICATION_ID: Final = 0x5472646C
 # What a burst of writes may leave of the log on disk.
 _WAL_LIMIT: Final = 64 * 1024 * 1024
 
 
 class Format(NamedTuple):
-    """A kind of database: the number that tells its files from others, and the folder of its migrations."""
+    """A kind of database: the number that distinguishes its files from others, and the folder of its migrations."""
 
     application_id: int
     migrations: str
@@ -51,7 +52,7 @@ def connect(path: str, *, one_thread: bool = True) -> sqlite3.Connection:
 def connect_reader(path: str) -> sqlite3.Connection:
     """A connection that only reads.
 
-    It is opened for writing all the same: a reader that comes first after a crash has to bring the log in order.
+    The file is opened for writing all the same: a reader that comes first after a crash has to bring the log in order.
     """
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
     try:
@@ -69,11 +70,22 @@ def open_database(
 
     Raises `StoreError` when it is not ours, too new, or has to be migrated while others use it.
     """
-    _create(path)
+    # Made here, so that the file never has a mode that others can read; SQLite gives its log the same mode. A file that
+    # exists is left alone: to open and close it would take away the locks of another store in this process.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     connection = connect(path, one_thread=one_thread)
     try:
-        _check_application(connection, path, form)
-        _check_users(connection, path, form, users)
+        tables = _number(connection, "SELECT count(*) FROM sqlite_master")
+        if tables and _number(connection, "PRAGMA application_id") != form.application_id:
+            raise StoreError(f"{path} is the database of another program: move it away, or use another home")
+        if users and 0 < _number(connection, "PRAGMA user_version") < len(migrations(form)):
+            # The others know the tables as they are, and would fail at every write from then on.
+            raise StoreError(
+                f"{path} is in use by an older Treadle (process {', '.join(map(str, users))}), and this one has to "
+                "bring it up to date first: end the older one and try again",
+                "busy",
+            )
         connection.execute("PRAGMA journal_mode = WAL")
         migrate(connection, path, form=form)
     except BaseException:
@@ -91,8 +103,12 @@ def open_memory() -> sqlite3.Connection:
 
 def migrations(form: Format = THREADS) -> list[str]:
     """The scripts, from version 1 on."""
-    names = sorted(name for name in os.listdir(form.migrations) if name.endswith(".sql"))
-    return [_read(os.path.join(form.migrations, name)) for name in names]
+    scripts = []
+    for name in sorted(os.listdir(form.migrations)):
+        if name.endswith(".sql"):
+            with open(os.path.join(form.migrations, name), encoding="utf-8") as file:
+                scripts.append(file.read())
+    return scripts
 
 
 def migrate(connection: sqlite3.Connection, path: str, upto: int | None = None, form: Format = THREADS) -> None:
@@ -104,23 +120,18 @@ def migrate(connection: sqlite3.Connection, path: str, upto: int | None = None, 
             f"{path} was written by a newer Treadle (its format is {version}, this program knows {len(scripts)}): "
             "install the newer version again, or use another home"
         )
-    for number, script in enumerate(scripts[:upto], 1):
-        if number > version:
-            _run(connection, number, script, form.application_id)
-
-
-def _run(connection: sqlite3.Connection, version: int, script: str, application_id: int) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in _statements(script):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {application_id}")
-        connection.execute(f"PRAGMA user_version = {version}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    for number, script in enumerate(scripts[version:upto], version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in _statements(script):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {form.application_id}")
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -133,35 +144,5 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _check_application(connection: sqlite3.Connection, path: str, form: Format) -> None:
-    tables = _number(connection, "SELECT count(*) FROM sqlite_master")
-    if tables and _number(connection, "PRAGMA application_id") != form.application_id:
-        raise StoreError(f"{path} is the database of another program: move it away, or use another home")
-
-
-def _check_users(connection: sqlite3.Connection, path: str, form: Format, users: Sequence[int]) -> None:
-    """They know the tables as they are, and would fail at every write from then on."""
-    if users and 0 < _number(connection, "PRAGMA user_version") < len(migrations(form)):
-        raise StoreError(
-            f"{path} is in use by an older Treadle (process {', '.join(map(str, users))}), and this one has to bring "
-            "it up to date first: end the older one and try again",
-            "busy",
-        )
-
-
-def _create(path: str) -> None:
-    """Make the file, so that it never has a mode that others can read. SQLite gives its log the same mode."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        # To open and close it here would take away the locks of another store in this process.
-        return
-
-
 def _number(connection: sqlite3.Connection, query: str) -> int:
     return int(connection.execute(query).fetchone()[0])
-
-
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()

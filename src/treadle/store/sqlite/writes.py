@@ -1,19 +1,27 @@
-"""What each write does to the tables, inside a transaction that somebody else began.
+"""Writing: a group of callers' jobs becomes one transaction of few statements.
 
-It owns the SQL of writing, of claims and of the fence that every call of a writer is checked against. It knows nothing
-of threads of the process, queues or files.
+    jobs of several callers ─▶ `Transactions.run`   one BEGIN … COMMIT; when it fails, each job in its own
+                                 │  `Batch.joined`   calls of a thread that follow each other become one
+                                 ├▶ `check`          fence, owner, numbers of events
+                                 └▶ `apply`          `merged` leaves out what is replaced before anybody can see it,
+                                                     `Insert` writes up to 16 rows with a statement
+
+It owns the SQL of writing, of claims and of the fence that every call of a writer is checked against, and the rule that
+one caller's failure is not another's. It knows nothing of threads of the process, queues or files.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
 from treadle.store.contract import (
     Claim,
@@ -34,18 +42,18 @@ from treadle.store.contract import (
     TurnRecord,
     Write,
 )
-from treadle.store.merging import merged
-from treadle.store.owners import Living, process_of
-from treadle.store.sqlite.event_rows import EventRow, join
-from treadle.store.sqlite.inserts import Insert, fields
-from treadle.store.sqlite.queries import load
+from treadle.store.sqlite.failures import failure
+from treadle.store.sqlite.owners import Living, process_of
+from treadle.store.sqlite.queries import SEPARATOR, EventRow, load
 
 _LAST: Final = 2**63 - 1
-_Apply: TypeAlias = Callable[[sqlite3.Connection, Any], None]
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
 
 
 class Batch(NamedTuple):
-    """What one call of `submit` writes."""
+    """The writes of one call of `submit`."""
 
     thread_id: str
     fence: int
@@ -63,7 +71,65 @@ class Batch(NamedTuple):
         return self._replace(writes=self.writes + later.writes)
 
 
+# The job of one caller: plain writes, or a function that has the transaction to itself.
+Work: TypeAlias = Batch | Callable[[sqlite3.Connection], None]
+
+
+class Transactions:
+    """Writing through one connection, for one owner."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, owner_id: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._owner_id = owner_id
+
+    def run(self, works: Sequence[Work]) -> list[StoreError | None]:
+        """Do all the works; the outcome of each."""
+        error = self._attempt(works)
+        if error is None or len(works) == 1 or error.kind == "busy":
+            return [error] * len(works)
+        return [self._attempt((work,)) for work in works]
+
+    def _attempt(self, works: Sequence[Work]) -> StoreError | None:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            # Writes of several callers are made together: many of one kind in a row are much cheaper than one by one.
+            # Those of a thread are made before the next of that thread are checked, unless they are known to follow.
+            batches: dict[str, Batch] = {}
+            for work in works:
+                if not isinstance(work, Batch):
+                    self._write(batches)
+                    work(connection)
+                    continue
+                before = batches.get(work.thread_id)
+                joined = work if before is None else before.joined(work)
+                if joined is None:
+                    self._write(batches)
+                batches[work.thread_id] = joined or work
+            self._write(batches)
+            connection.execute("COMMIT")
+        except Exception as error:
+            problem = failure(error, self._path)
+            # After some errors SQLite has rolled back by itself; a failure here leaves nothing written either.
+            if connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+            return problem
+        return None
+
+    def _write(self, batches: dict[str, Batch]) -> None:
+        """Write all of them, and empty the dictionary."""
+        if batches:
+            check(self._connection, tuple(batches.values()), self._owner_id)
+            apply(self._connection, [write for batch in batches.values() for write in batch.writes], self._owner_id)
+            batches.clear()
+
+
+# --- what may be written ---------------------------------------------------------------------------------------------
+
 _State: TypeAlias = tuple[int, str | None, int]
+# Fence, owner and the last number of an event of a thread.
 _STATE: Final = """fence, owner,
     max(pruned_seq, coalesce((SELECT max(last_seq) FROM events WHERE thread_id = threads.id), 0))"""
 _STATE_OF_ONE: Final = f"SELECT {_STATE} FROM threads WHERE id = ?"
@@ -73,28 +139,38 @@ FROM threads WHERE id IN (SELECT value FROM json_each(?))
 """
 _decode_states: Final = msgspec.json.Decoder(list[tuple[str, _State]]).decode
 
-
-def _states(connection: sqlite3.Connection, ids: Sequence[str]) -> Mapping[str, _State]:
-    """Fence, owner and last number of an event of each thread that there is."""
-    if len(ids) == 1:
-        row = connection.execute(_STATE_OF_ONE, ids).fetchone()
-        return {} if row is None else {ids[0]: row}
-    # Of many, one row of JSON: before each row the event loop may take the interpreter's lock.
-    (found,) = connection.execute(_STATES, (msgspec.json.encode(ids).decode(),)).fetchone()
-    return dict(_decode_states(found))
+_thread_id: Final = attrgetter("thread_id")
+# The thread that is written to, where it has another name.
+_TARGETS: Final[dict[type, Callable[[Write], str]]] = {
+    ThreadRecord: attrgetter("id"),
+    CopyTurns: attrgetter("target_id"),
+}
 
 
 def check(connection: sqlite3.Connection, batches: Sequence[Batch], owner: str) -> None:
     """Whether these writes may be made, each batch to another thread. What is true here stays so until the transaction
     ends: nobody else writes."""
-    states = _states(connection, [batch.thread_id for batch in batches])
+    ids = [batch.thread_id for batch in batches]
+    states: dict[str, _State]
+    if len(ids) == 1:
+        row = connection.execute(_STATE_OF_ONE, ids).fetchone()
+        states = {} if row is None else {ids[0]: row}
+    else:
+        # Of many, one row of JSON: before each row the event loop may take the interpreter's lock.
+        (found,) = connection.execute(_STATES, (msgspec.json.encode(ids).decode(),)).fetchone()
+        states = dict(_decode_states(found))
     for batch in batches:
         state = states.get(batch.thread_id)
         if state is None:
             if batch.fence != 0 or not batch.writes or type(batch.writes[0]) is not ThreadRecord:
-                raise no_thread(batch.thread_id)
+                raise _no_thread(batch.thread_id)
         elif state[:2] != (batch.fence, owner):
-            raise _stale(batch.thread_id, state[1])
+            who = "another server" if state[1] is None else f"another server (process {process_of(state[1])})"
+            raise StoreError(
+                f"{who} has taken over thread {batch.thread_id}, and nothing more is written to it from here: resume "
+                "the thread to go on from where it is now",
+                "stale",
+            )
         last_seq = 0 if state is None else state[2]
         if batch.after_seq not in (None, last_seq):
             raise StoreError(
@@ -116,110 +192,206 @@ def _check_writes(batch: Batch, last_seq: int) -> None:
             last_seq = 0
 
 
-_thread_id: Final = attrgetter("thread_id")
-# The thread that is written to, where it has another name.
-_TARGETS: Final[dict[type, Callable[[Write], str]]] = {
-    ThreadRecord: attrgetter("id"),
-    CopyTurns: attrgetter("target_id"),
-}
-
-
-def _stale(thread_id: str, owner: str | None) -> StoreError:
-    who = "another server" if owner is None else f"another server (process {process_of(owner)})"
-    return StoreError(
-        f"{who} has taken over thread {thread_id}, and nothing more is written to it from here: resume the thread to "
-        "go on from where it is now",
-        "stale",
-    )
-
-
-def apply(connection: sqlite3.Connection, writes: Iterable[Write], owner: str) -> None:
-    """Make writes that were checked. Whatever is raised, the transaction has to be rolled back."""
-    for run in merged(writes):
-        act = _ACTS.get(type(run[0]))
-        if act is not None:
-            for write in run:
-                act(connection, write)
-            continue
-        try:
-            _put(connection, run, owner)
-        except sqlite3.IntegrityError as error:
-            raise _refusal(connection, run, error) from None
-
-
-def no_thread(thread_id: str) -> StoreError:
+def _no_thread(thread_id: str) -> StoreError:
     return StoreError(f"there is no thread {thread_id}: it was deleted or never stored", "missing")
-
-
-# --- records ---------------------------------------------------------------------------------------------------------
-
-
-_THREADS: Final = Insert("threads", fields(ThreadRecord), ("id",), kept=("owner",))
-_EVENTS: Final = Insert("events", EventRow._fields)
-_RECORDS: Final[dict[type, Insert]] = {
-    TurnRecord: Insert("turns", fields(TurnRecord), ("thread_id", "number")),
-    ItemRecord: Insert("items", fields(ItemRecord), ("thread_id", "number")),
-    HistoryRecord: Insert("history", fields(HistoryRecord)),
-    Compaction: Insert("compactions", fields(Compaction), ("thread_id", "turn")),
-    QueuedRecord: Insert("queue", fields(QueuedRecord), ("thread_id", "id")),
-}
-
-
-def _put(connection: sqlite3.Connection, run: Sequence[Any], owner: str) -> None:
-    kind = type(run[0])
-    if kind is ThreadRecord:
-        # Whoever makes a thread may go on writing it.
-        _THREADS.write(connection, [(*astuple(write), owner) for write in run])
-    elif kind is EventRecord:
-        _EVENTS.write(connection, list(join(run)))
-    else:
-        _RECORDS[kind].write(connection, [astuple(write) for write in run])
-
-
-def _refusal(connection: sqlite3.Connection, run: Sequence[Any], error: sqlite3.IntegrityError) -> Exception:
-    """What is wrong with records that break a rule of their table."""
-    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
-        return _number_in_use(type(run[0]))
-    if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
-        return no_thread(next(write.thread_id for write in run if not _exists(connection, write.thread_id)))
-    return error
 
 
 def _number_in_use(kind: type) -> StoreError:
     return StoreError(f"a {kind.__name__} has a number that is in use already, and these are never replaced")
 
 
+# --- fewer writes ----------------------------------------------------------------------------------------------------
+
+# What a write replaces: an earlier one of the same kind and key. A write that drops a record replaces that record.
+_KEYS: Final[dict[type, tuple[type, Callable[[Any], Any]]]] = {
+    ThreadRecord: (ThreadRecord, attrgetter("id")),
+    TurnRecord: (TurnRecord, attrgetter("thread_id", "number")),
+    ItemRecord: (ItemRecord, attrgetter("thread_id", "number")),
+    DropItem: (ItemRecord, attrgetter("thread_id", "number")),
+    QueuedRecord: (QueuedRecord, attrgetter("thread_id", "id")),
+    DropQueued: (QueuedRecord, attrgetter("thread_id", "id")),
+    Compaction: (Compaction, attrgetter("thread_id", "turn")),
+}
+# Added, never replaced; a number that is used twice is found out by the writing itself.
+_ADDED: Final = (HistoryRecord, EventRecord)
+# A thread goes first: all the others belong to one.
+_ORDER: Final = (
+    *(ThreadRecord, TurnRecord, ItemRecord, DropItem, HistoryRecord, Compaction, EventRecord),
+    *(QueuedRecord, DropQueued),
+)
+
+
+def merged(writes: Iterable[Write]) -> list[Sequence[Write]]:
+    """Runs of writes of one type that come to the same as `writes` in their order, when all become visible together.
+
+    A record that is written several times is written once, as it ends up. Writes of several threads may be mixed. Those
+    that act on more than one record stay at their place: what was before them is written before, what comes after them
+    after.
+    """
+    runs: list[Sequence[Write]] = []
+    last: dict[tuple[type, Any], Write] = {}
+    added: dict[type, list[Write]] = {}
+    every: tuple[Any, ...] = (*writes, None)
+    for write in every:
+        kind = type(write)
+        if kind in _ADDED:
+            added.setdefault(kind, []).append(write)
+        elif (found := _KEYS.get(kind)) is not None:
+            replaced, key = found
+            last[replaced, key(write)] = write
+        else:  # a write that acts on more than one record, or the end
+            by_kind: dict[type, list[Write]] = {kind: [] for kind in _ORDER} | added
+            for single in last.values():
+                by_kind[type(single)].append(single)
+            runs += filter(None, by_kind.values())
+            if write is not None:
+                runs.append((write,))
+            last, added = {}, {}
+    return runs
+
+
+# --- making the writes -----------------------------------------------------------------------------------------------
+
+# Reading one event reads the whole row: it must not be much more than a page of events that a client asks for.
+MAX_EVENTS: Final = 256
+MAX_EVENT_BYTES: Final = 64 * 1024
+# A statement costs more than its rows: the interpreter's lock is released around it, and where the event loop is busy
+# it takes a while to come back. So one for 16 rows is better than 16, and a few lengths are enough: each is prepared
+# once.
+_LENGTHS: Final = (16, 4, 1)
+
+
+def join(events: Iterable[EventRecord]) -> Iterator[EventRow]:
+    """The rows of these events, in their order; only numbers that follow each other share one.
+
+    A frame of several lines is alone in its row: a newline separates the frames.
+    """
+    held: list[EventRecord] = []
+    size = 0
+    for event in events:
+        if held:
+            last = held[-1]
+            fits = (
+                event.seq == last.seq + 1
+                and event.thread_id == last.thread_id
+                and len(held) < MAX_EVENTS
+                and size + len(event.frame) <= MAX_EVENT_BYTES
+                and SEPARATOR not in event.frame
+                and SEPARATOR not in last.frame
+            )
+            if not fits:
+                yield _event_row(held)
+                held, size = [], 0
+        held.append(event)
+        size += len(event.frame)
+    if held:
+        yield _event_row(held)
+
+
+def _event_row(events: list[EventRecord]) -> EventRow:
+    frames = SEPARATOR.join([event.frame for event in events])
+    return EventRow(events[0].thread_id, events[0].seq, events[-1].seq, frames)
+
+
+class Insert:
+    """The statements that write rows of one table, several rows at a time.
+
+    Args:
+        table: The table.
+        columns: The columns of a row, in its order.
+        keys: The columns whose row is replaced when there is one; without, it is an error of SQLite.
+        initial: Columns that are only written with a new row.
+    """
+
+    def __init__(
+        self, table: str, columns: Iterable[str], keys: Sequence[str] = (), initial: Sequence[str] = ()
+    ) -> None:
+        columns = (*columns, *initial)
+        head = f"INSERT INTO {table} ({', '.join(columns)}) VALUES "
+        row = f"({', '.join('?' * len(columns))})"
+        tail = ""
+        if keys:
+            # Not `INSERT OR REPLACE`: that deletes the old row, with the claim of a thread and all that refers to it.
+            changes = [f"{name} = excluded.{name}" for name in columns if name not in (*keys, *initial)]
+            tail = f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(changes)}"
+        self._statements = [(length, head + ", ".join([row] * length) + tail) for length in _LENGTHS]
+
+    def write(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        written = 0
+        for length, statement in self._statements:
+            while len(rows) - written >= length:
+                values = tuple(chain.from_iterable(rows[written : written + length]))
+                connection.execute(statement, values)
+                written += length
+
+
+# The columns of a record are named as its fields.
+_INSERTS: Final[dict[type, Insert]] = {
+    ThreadRecord: Insert("threads", ThreadRecord.__struct_fields__, ("id",), initial=("owner",)),
+    TurnRecord: Insert("turns", TurnRecord.__struct_fields__, ("thread_id", "number")),
+    ItemRecord: Insert("items", ItemRecord.__struct_fields__, ("thread_id", "number")),
+    HistoryRecord: Insert("history", HistoryRecord.__struct_fields__),
+    Compaction: Insert("compactions", Compaction.__struct_fields__, ("thread_id", "turn")),
+    QueuedRecord: Insert("queue", QueuedRecord.__struct_fields__, ("thread_id", "id")),
+    EventRecord: Insert("events", EventRow._fields),
+}
+# The writes that are not records, as statements with the write's fields as parameters.
+_STATEMENTS: Final[dict[type, tuple[str, ...]]] = {
+    DropItem: ("DELETE FROM items WHERE thread_id = :thread_id AND number = :number",),
+    DropQueued: ("DELETE FROM queue WHERE thread_id = :thread_id AND id = :id",),
+    CutTurns: (
+        "DELETE FROM turns WHERE thread_id = :thread_id AND number >= :turn",
+        "DELETE FROM items WHERE thread_id = :thread_id AND turn >= :turn",
+        "DELETE FROM history WHERE thread_id = :thread_id AND turn >= :turn",
+        "DELETE FROM compactions WHERE thread_id = :thread_id AND turn >= :turn",
+    ),
+    PruneEvents: (
+        # A row that is only partly pruned stays: reading it leaves out what is pruned.
+        "UPDATE threads SET pruned_seq = max(pruned_seq, min(:seq, coalesce("
+        "(SELECT max(last_seq) FROM events WHERE thread_id = :thread_id), 0))) WHERE id = :thread_id",
+        "DELETE FROM events WHERE thread_id = :thread_id AND last_seq <= :seq",
+    ),
+    DeleteThread: ("DELETE FROM threads WHERE id = :thread_id",),
+    Release: ("UPDATE threads SET held = 0 WHERE id = :thread_id",),
+}
+
+
+def apply(connection: sqlite3.Connection, writes: Iterable[Write], owner: str) -> None:
+    """Make writes that were checked. Whatever is raised, the transaction has to be rolled back."""
+    for run in merged(writes):
+        kind = type(first := run[0])
+        if isinstance(first, CopyTurns):
+            _copy_turns(connection, first)
+        elif (statements := _STATEMENTS.get(kind)) is not None:
+            for write in run:
+                for statement in statements:
+                    connection.execute(statement, asdict(write))
+        else:
+            _put(connection, kind, run, owner)
+
+
+def _put(connection: sqlite3.Connection, kind: type, run: Sequence[Any], owner: str) -> None:
+    """Write records of one kind as rows. Raises what is wrong with those that break a rule of their table."""
+    if kind is ThreadRecord:
+        # The store that makes a thread may go on writing it.
+        rows = [(*astuple(record), owner) for record in run]
+    elif kind is EventRecord:
+        rows = list(join(run))
+    else:
+        rows = [astuple(record) for record in run]
+    try:
+        _INSERTS[kind].write(connection, rows)
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+            raise _number_in_use(kind) from None
+        if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+            missing = (record.thread_id for record in run if not _exists(connection, record.thread_id))
+            raise _no_thread(next(missing)) from None
+        raise
+
+
 def _exists(connection: sqlite3.Connection, thread_id: str) -> bool:
     return connection.execute("SELECT 1 FROM threads WHERE id = ?", (thread_id,)).fetchone() is not None
-
-
-# --- acts ------------------------------------------------------------------------------------------------------------
-
-
-def _drop_item(connection: sqlite3.Connection, write: DropItem) -> None:
-    connection.execute("DELETE FROM items WHERE thread_id = ? AND number = ?", (write.thread_id, write.number))
-
-
-def _drop_queued(connection: sqlite3.Connection, write: DropQueued) -> None:
-    connection.execute("DELETE FROM queue WHERE thread_id = ? AND id = ?", (write.thread_id, write.id))
-
-
-def _cut_turns(connection: sqlite3.Connection, write: CutTurns) -> None:
-    place = (write.thread_id, write.turn)
-    connection.execute("DELETE FROM turns WHERE thread_id = ? AND number >= ?", place)
-    for table in ("items", "history", "compactions"):
-        connection.execute(f"DELETE FROM {table} WHERE thread_id = ? AND turn >= ?", place)
-
-
-def _copy_turns(connection: sqlite3.Connection, write: CopyTurns) -> None:
-    for thread_id in (write.source_id, write.target_id):
-        if not _exists(connection, thread_id):
-            raise no_thread(thread_id)
-    if connection.execute("SELECT 1 FROM turns WHERE thread_id = ?", (write.target_id,)).fetchone():
-        raise StoreError(f"thread {write.target_id} has turns already, so none can be copied into it")
-    last = _LAST if write.last_turn is None else write.last_turn
-    for statement in _COPIES:
-        connection.execute(statement, (write.target_id, write.source_id, last))
 
 
 def _copy(table: str, record: type[Struct], turn: str = "turn", **changed: str) -> str:
@@ -240,34 +412,15 @@ _COPIES: Final = (
 )
 
 
-def _prune_events(connection: sqlite3.Connection, write: PruneEvents) -> None:
-    place = {"thread": write.thread_id, "seq": write.seq}
-    # A row that is only partly pruned stays: who reads it leaves out what is.
-    connection.execute(
-        "UPDATE threads SET pruned_seq = max(pruned_seq, min(:seq, coalesce("
-        "(SELECT max(last_seq) FROM events WHERE thread_id = :thread), 0))) WHERE id = :thread",
-        place,
-    )
-    connection.execute("DELETE FROM events WHERE thread_id = :thread AND last_seq <= :seq", place)
-
-
-def _delete_thread(connection: sqlite3.Connection, write: DeleteThread) -> None:
-    connection.execute("DELETE FROM threads WHERE id = ?", (write.thread_id,))
-
-
-def _release(connection: sqlite3.Connection, write: Release) -> None:
-    connection.execute("UPDATE threads SET held = 0 WHERE id = ?", (write.thread_id,))
-
-
-_ACTS: Final[dict[type, _Apply]] = {
-    DropItem: _drop_item,
-    DropQueued: _drop_queued,
-    CutTurns: _cut_turns,
-    CopyTurns: _copy_turns,
-    PruneEvents: _prune_events,
-    DeleteThread: _delete_thread,
-    Release: _release,
-}
+def _copy_turns(connection: sqlite3.Connection, write: CopyTurns) -> None:
+    for thread_id in (write.source_id, write.target_id):
+        if not _exists(connection, thread_id):
+            raise _no_thread(thread_id)
+    if connection.execute("SELECT 1 FROM turns WHERE thread_id = ?", (write.target_id,)).fetchone():
+        raise StoreError(f"thread {write.target_id} has turns already, so none can be copied into it")
+    last = _LAST if write.last_turn is None else write.last_turn
+    for statement in _COPIES:
+        connection.execute(statement, (write.target_id, write.source_id, last))
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
@@ -277,7 +430,7 @@ def claim(connection: sqlite3.Connection, thread_id: str, known_fence: int, owne
     """`Store.claim`, in the transaction that makes it exclusive."""
     row = connection.execute("SELECT owner, held, fence FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:
-        raise no_thread(thread_id)
+        raise _no_thread(thread_id)
     last_owner, held, fence = row
     ours = last_owner == owner
     if held and not ours:
@@ -288,7 +441,7 @@ def claim(connection: sqlite3.Connection, thread_id: str, known_fence: int, owne
                 "claimed",
             )
     connection.execute("UPDATE threads SET owner = ?, held = 1, fence = ? WHERE id = ?", (owner, fence + 1, thread_id))
-    if not (held and ours):
+    if not (held and ours and fence == known_fence):  # else the caller has not lost track of its own turns
         connection.execute(
             "UPDATE turns INDEXED BY turns_in_progress SET status = 'interrupted' "
             "WHERE thread_id = ? AND status = 'inProgress'",

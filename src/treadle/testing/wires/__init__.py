@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.testing.replies import Reply, error_reply
-from treadle.testing.wires import anthropic, chat, responses
-from treadle.testing.wires.script import Event
+from treadle.testing.wires import anthropic, chat
+from treadle.testing.wires.script import Event, at, dicts
 
 WireName: TypeAlias = Literal["responses", "chat", "anthropic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
+class WireFormat:
     """One API.
 
     Args:
@@ -42,15 +42,23 @@ class Wire:
     error: Callable[[int, Event], Event] | None = None
 
 
-WIRES: Final[Mapping[WireName, Wire]] = {
-    "responses": Wire(
+def _items(body: Event) -> list[Event]:
+    value = body.get("input", [])
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    return [item for item in value if isinstance(item, dict)]
+
+
+WIRES: Final[Mapping[WireName, WireFormat]] = {
+    "responses": WireFormat(
         route="/responses",
-        items=responses.items,
-        tool_names=responses.tool_names,
-        effort=responses.effort,
-        output_schema=responses.output_schema,
+        items=_items,
+        # A tool without a name goes by its type.
+        tool_names=lambda body: [str(tool.get("name", tool.get("type"))) for tool in dicts(body.get("tools"))],
+        effort=lambda body: at(body, "reasoning", "effort"),
+        output_schema=lambda body: at(body, "text", "format", "schema"),
     ),
-    "chat": Wire(
+    "chat": WireFormat(
         route="/chat/completions",
         items=chat.items,
         tool_names=chat.tool_names,
@@ -59,7 +67,7 @@ WIRES: Final[Mapping[WireName, Wire]] = {
         frames=chat.frames,
         whole=chat.whole,
     ),
-    "anthropic": Wire(
+    "anthropic": WireFormat(
         route="/messages",
         items=anthropic.items,
         tool_names=anthropic.tool_names,
@@ -84,7 +92,7 @@ def wire_name(path: str) -> WireName:
     return _BY_ROUTE.get(route_of(path), "responses")
 
 
-def wire_of(path: str) -> Wire:
+def wire_of(path: str) -> WireFormat:
     return WIRES[wire_name(path)]
 
 
@@ -92,7 +100,11 @@ def translated(reply: Reply, path: str, request: Mapping[str, Any]) -> Reply:
     """The reply as the API of the path has it. What was given as bytes stays as it is."""
     wire = wire_of(path)
     if reply.body is not None:
-        return reply if wire.error is None else _with_body(reply, wire.error(reply.status, reply.body))
+        if wire.error is None:
+            return reply
+        headers = {**reply.headers, "Content-Type": "application/json"}
+        again = error_reply(reply.status, wire.error(reply.status, reply.body), headers)
+        return replace(again, delay_s=reply.delay_s, gate=reply.gate)
     if not reply.events or wire.frames is None or wire.whole is None:
         return reply
     if request.get("stream"):
@@ -101,8 +113,3 @@ def translated(reply: Reply, path: str, request: Mapping[str, Any]) -> Reply:
         return replace(reply, dropped=True)  # what comes in one piece cannot be cut
     once = error_reply(200, wire.whole(reply.events, request))
     return replace(once, delay_s=reply.delay_s, gate=reply.gate)
-
-
-def _with_body(reply: Reply, body: Event) -> Reply:
-    again = error_reply(reply.status, body, {**reply.headers, "Content-Type": "application/json"})
-    return replace(again, delay_s=reply.delay_s, gate=reply.gate)

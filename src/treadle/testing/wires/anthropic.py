@@ -8,8 +8,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from treadle.testing.replies import frame
-from treadle.testing.wires.responses import at, dicts
-from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of, name_of
+from treadle.testing.wires.script import (
+    CALLS,
+    Event,
+    Growing,
+    Script,
+    at,
+    delta_of,
+    dicts,
+    ending,
+    failure_of,
+    items_of,
+    name_of,
+)
 
 _REASONS: Final = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 _ERRORS: Final = {
@@ -174,8 +185,8 @@ def error(status: int, body: Event) -> Event:
 
 
 def items(body: Event) -> list[Event]:
-    """What the system says counts as said by the developer, as in the Responses API."""
-    system = [_said("developer", [part]) for part in _parts(body.get("system"), "input_text")]
+    """The conversation; messages of the system are the developer's, as in the Responses API."""
+    system = [_spoken("developer", [part]) for part in _parts(body.get("system"), "input_text")]
     return system + [item for message in dicts(body.get("messages")) for item in _items(message)]
 
 
@@ -183,39 +194,39 @@ def _items(message: Event) -> Iterator[Event]:
     """Blocks that follow each other make one message, up to a call, a result, or what is not said by the user."""
     role = "developer" if message.get("role") == "system" else str(message.get("role"))
     kind = "output_text" if role == "assistant" else "input_text"
-    said: list[Event] = []
+    spoken: list[Event] = []
     for part in _parts(message.get("content"), kind):
         reminder = _REMINDER.fullmatch(part.get("text") or "")
         if reminder is None and part.get("type") in ("input_text", "output_text", "input_image"):
-            said.append(part)
+            spoken.append(part)
             continue
-        if said:
-            yield _said(role, said)
-            said = []
-        yield _item(part) if reminder is None else _said("developer", [{**part, "text": reminder[1]}])
-    if said:
-        yield _said(role, said)
+        if spoken:
+            yield _spoken(role, spoken)
+            spoken = []
+        yield _item(part) if reminder is None else _spoken("developer", [{**part, "text": reminder[1]}])
+    if spoken:
+        yield _spoken(role, spoken)
 
 
-def _said(role: str, parts: list[Event]) -> Event:
+def _spoken(role: str, parts: list[Event]) -> Event:
     return {"type": "message", "role": role, "content": parts}
 
 
 def _parts(content: object, kind: str) -> list[Event]:
     if isinstance(content, str):
         return [{"type": kind, "text": content}]
-    return [_part(part, kind) for part in dicts(content)]
-
-
-def _part(part: Event, kind: str) -> Event:
-    match part.get("type"):
-        case "text":
-            return {"type": kind, "text": part.get("text", "")}
-        case "image":
-            source = part.get("source") or {}
-            url = source.get("url") or f"data:{source.get('media_type')};base64,{source.get('data')}"
-            return {"type": "input_image", "image_url": url}
-    return part
+    parts: list[Event] = []
+    for part in dicts(content):
+        match part.get("type"):
+            case "text":
+                parts.append({"type": kind, "text": part.get("text", "")})
+            case "image":
+                source = part.get("source") or {}
+                url = source.get("url") or f"data:{source.get('media_type')};base64,{source.get('data')}"
+                parts.append({"type": "input_image", "image_url": url})
+            case _:
+                parts.append(part)
+    return parts
 
 
 def _item(block: Event) -> Event:

@@ -6,8 +6,19 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from treadle.testing.wires.responses import at, dicts
-from treadle.testing.wires.script import CALLS, Event, Growing, Script, delta_of, ending, failure_of, items_of, name_of
+from treadle.testing.wires.script import (
+    CALLS,
+    Event,
+    Growing,
+    Script,
+    at,
+    delta_of,
+    dicts,
+    ending,
+    failure_of,
+    items_of,
+    name_of,
+)
 
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -133,7 +144,7 @@ def _frame(chunk: Event) -> bytes:
 
 
 def items(body: Event) -> list[Event]:
-    """What the system says counts as said by the developer, as in the Responses API."""
+    """The conversation; messages of the system are the developer's, as in the Responses API."""
     return [item for message in dicts(body.get("messages")) for item in _items(message)]
 
 
@@ -152,24 +163,24 @@ def _items(message: Event) -> Iterator[Event]:
             for call in dicts(message.get("tool_calls")):
                 yield {"type": "function_call", "call_id": call.get("id"), **(call.get("function") or {})}
         case _:
-            said_by = "developer" if role in ("system", "developer") else role
-            yield {"type": "message", "role": said_by, "content": _parts(content, "input_text")}
+            speaker = "developer" if role in ("system", "developer") else role
+            yield {"type": "message", "role": speaker, "content": _parts(content, "input_text")}
 
 
 def _parts(content: object, kind: str) -> list[Event]:
     if isinstance(content, str):
         return [{"type": kind, "text": content}]
-    return [_part(part, kind) for part in dicts(content)]
-
-
-def _part(part: Event, kind: str) -> Event:
-    match part.get("type"):
-        case "text":
-            return {"type": kind, "text": part.get("text", "")}
-        case "image_url":
-            image = part.get("image_url") or {}
-            return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail")}
-    return part
+    parts: list[Event] = []
+    for part in dicts(content):
+        match part.get("type"):
+            case "text":
+                parts.append({"type": kind, "text": part.get("text", "")})
+            case "image_url":
+                image = part.get("image_url") or {}
+                parts.append({"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail")})
+            case _:
+                parts.append(part)
+    return parts
 
 
 def tool_names(body: Event) -> list[str]:

@@ -21,7 +21,7 @@ _DELTAS: Final = (
 
 @dataclass(slots=True)
 class Growing:
-    """An item of a reply. `index` counts those that can be said in every API."""
+    """An item of a reply. `index` counts the items that every API can express."""
 
     item: Event
     index: int
@@ -53,7 +53,7 @@ class Script:
         return found
 
     def rest(self, growing: Growing) -> str:
-        """What of a whole item was not streamed in deltas. The parts of a thought are not told apart in these."""
+        """What of a whole item was not streamed in deltas, which do not separate the parts of a thought."""
         if growing.kind == "reasoning" and growing.sent:
             return ""
         return self.text(growing.item).removeprefix(growing.sent)
@@ -67,17 +67,16 @@ class Script:
                 parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
                 return "\n\n".join(part.get("text", "") for part in parts)
             case "custom_tool_call":
-                return json.dumps({self._only_argument(item["name"]): item["input"]})
+                # A tool that takes free text is a function of one text here: its argument's name is in the request.
+                argument = "input"
+                for tool in self.request.get("tools") or ():
+                    function = tool.get("function") or tool
+                    if function.get("name") == item["name"]:
+                        schema = function.get("parameters") or function.get("input_schema") or {}
+                        argument = next(iter(schema.get("properties") or {}), argument)
+                        break
+                return json.dumps({argument: item["input"]})
         return str(item["arguments"])
-
-    def _only_argument(self, tool: str) -> str:
-        """A tool that takes free text is a function of one text here: its name is in the request."""
-        for offered in self.request.get("tools") or ():
-            function = offered.get("function") or offered
-            if function.get("name") == tool:
-                schema = function.get("parameters") or function.get("input_schema") or {}
-                return next(iter(schema.get("properties") or {}), "input")
-        return "input"
 
 
 def name_of(call: Event) -> str:
@@ -118,3 +117,15 @@ def items_of(events: Sequence[Event | bytes]) -> list[Event]:
         and event["type"] == "response.output_item.done"
         and event["item"].get("type") in _SHOWN
     ]
+
+
+def at(value: Any, *names: str) -> Any:
+    """What is there, going down by these names; None where the way ends."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def dicts(value: object) -> list[dict[str, Any]]:
+    """The objects in a list; none in anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

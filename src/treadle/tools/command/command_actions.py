@@ -1,7 +1,7 @@
 """`command_actions`: what a command does, as far as its text tells: it reads a file, lists files, or searches.
 
-For showing only; nothing is decided by it. A script is told apart wholly or not at all: when one of its commands is
-not understood, the whole is one `unknown`, because half of the truth would look like all of it.
+For showing only; nothing is decided by it. A script is told apart wholly or not at all: when one of its commands is not
+understood, the whole is one `unknown`, because half of the truth would look like all of it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from posixpath import basename, join, normpath
 from typing import Final, TypeAlias
 
-from treadle.protocol.app.actions import (
+from treadle.protocol.app.item_parts import (
     CommandAction,
     ListFilesCommandAction,
     ReadCommandAction,
     SearchCommandAction,
     UnknownCommandAction,
 )
-from treadle.tools.command.words import Command, commands_in
+from treadle.tools.command.safety import ShellCommand, commands_in
 
-_Reading: TypeAlias = Callable[[Command, str], CommandAction | None]
+_Reading: TypeAlias = Callable[[ShellCommand, str], CommandAction | None]
 
 # Commands that only shape what comes through a pipe, when they are given no file.
 _FILTERS: Final = frozenset({"cat", "cut", "head", "nl", "rev", "sed", "sort", "tac", "tail", "tr", "uniq", "wc"})
@@ -38,7 +38,7 @@ def command_actions(cmd: str, cwd: str) -> tuple[CommandAction, ...]:
     return tuple(actions) if actions else (UnknownCommandAction(command=cmd),)
 
 
-def _actions(commands: tuple[Command, ...], cwd: str) -> list[CommandAction] | None:
+def _actions(commands: tuple[ShellCommand, ...], cwd: str) -> list[CommandAction] | None:
     actions: list[CommandAction] = []
     for command in commands:
         argv = command.argv
@@ -54,7 +54,7 @@ def _actions(commands: tuple[Command, ...], cwd: str) -> list[CommandAction] | N
     return actions
 
 
-def _action(command: Command, cwd: str) -> CommandAction | None:
+def _action(command: ShellCommand, cwd: str) -> CommandAction | None:
     argv = command.argv
     if argv[0] == "git":
         return _search(command, cwd, argv[2:], _GREP_VALUES) if argv[1:2] == ("grep",) else None
@@ -90,7 +90,7 @@ def _is_filter(argv: tuple[str, ...]) -> bool:
     return argv[0] in ("tr", "cut", "sort") or not operands
 
 
-def _read(command: Command, cwd: str, path: str) -> CommandAction | None:
+def _read(command: ShellCommand, cwd: str, path: str) -> CommandAction | None:
     if path == "-" or command.has_glob:
         return None
     return ReadCommandAction(command=command.text, name=basename(path.rstrip("/")) or path, path=join(cwd, path))
@@ -102,14 +102,14 @@ def _read(command: Command, cwd: str, path: str) -> CommandAction | None:
 def _reader(*with_value: str) -> _Reading:
     """A program that prints one file."""
 
-    def read(command: Command, cwd: str) -> CommandAction | None:
+    def read(command: ShellCommand, cwd: str) -> CommandAction | None:
         operands = _operands(command.argv[1:], frozenset(with_value))
         return _read(command, cwd, operands[0]) if len(operands) == 1 else None
 
     return read
 
 
-def _sed(command: Command, cwd: str) -> CommandAction | None:
+def _sed(command: ShellCommand, cwd: str) -> CommandAction | None:
     argv = command.argv
     if len(argv) != 4 or argv[1] != "-n" or not _SED_LINES.fullmatch(argv[2]) or argv[3].startswith("-"):
         return None
@@ -119,7 +119,7 @@ def _sed(command: Command, cwd: str) -> CommandAction | None:
 def _lister(*with_value: str) -> _Reading:
     """A program that lists the files of one directory."""
 
-    def read(command: Command, _cwd: str) -> CommandAction | None:
+    def read(command: ShellCommand, _cwd: str) -> CommandAction | None:
         if any(word.startswith(_TO_FILE) for word in command.argv):
             return None
         operands = _operands(command.argv[1:], frozenset(with_value))
@@ -132,7 +132,7 @@ def _lister(*with_value: str) -> _Reading:
 _FIND_ACTS: Final = ("-exec", "-ok", "-delete", "-fprint", "-fls")
 
 
-def _find(command: Command, _cwd: str) -> CommandAction | None:
+def _find(command: ShellCommand, _cwd: str) -> CommandAction | None:
     words = command.argv[1:]
     if any(word.startswith(_FIND_ACTS) for word in words):
         return None
@@ -143,7 +143,7 @@ def _find(command: Command, _cwd: str) -> CommandAction | None:
     return ListFilesCommandAction(command=command.text, path=start)
 
 
-def _fd(command: Command, _cwd: str) -> CommandAction | None:
+def _fd(command: ShellCommand, _cwd: str) -> CommandAction | None:
     words = command.argv[1:]
     if any(word.startswith(("-x", "-X", "--exec")) for word in words):
         return None
@@ -157,7 +157,7 @@ def _fd(command: Command, _cwd: str) -> CommandAction | None:
     return SearchCommandAction(command=command.text, query=operands[0], path=operands[1] if operands[1:] else None)
 
 
-def _rg(command: Command, cwd: str) -> CommandAction | None:
+def _rg(command: ShellCommand, cwd: str) -> CommandAction | None:
     words = command.argv[1:]
     if any(word == "--pre" or word.startswith("--pre=") for word in words):
         return None
@@ -168,11 +168,11 @@ def _rg(command: Command, cwd: str) -> CommandAction | None:
     return ListFilesCommandAction(command=command.text, path=path) if len(operands) <= 1 else None
 
 
-def _grep(command: Command, cwd: str) -> CommandAction | None:
+def _grep(command: ShellCommand, cwd: str) -> CommandAction | None:
     return _search(command, cwd, command.argv[1:], _GREP_VALUES)
 
 
-def _search(command: Command, _cwd: str, words: Iterable[str], with_value: frozenset[str]) -> CommandAction | None:
+def _search(command: ShellCommand, _cwd: str, words: Iterable[str], with_value: frozenset[str]) -> CommandAction | None:
     words = tuple(words)
     patterns = [value for option, value in itertools.pairwise(words) if option in ("-e", "--regexp")]
     operands = _operands(words, with_value)

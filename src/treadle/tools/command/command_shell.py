@@ -53,18 +53,16 @@ def asked(line: str) -> str:
     for found in _WORD.finditer(line):
         if len(words) == 3 or line[end : found.start()].strip():
             return line
-        words.append(_unquoted(found.group()))
+        words.append(
+            "".join(
+                single or _ESCAPED.sub(r"\1", double) or escaped or plain
+                for single, double, escaped, plain in _PIECE.findall(found.group())
+            )
+        )
         end = found.end()
     if len(words) != 3 or line[end:].strip() or words[1] not in _FLAGS or _SHELL.fullmatch(words[0]) is None:
         return line
     return words[2]
-
-
-def _unquoted(word: str) -> str:
-    return "".join(
-        single or _ESCAPED.sub(r"\1", double) or escaped or plain
-        for single, double, escaped, plain in _PIECE.findall(word)
-    )
 
 
 def _quoted(word: str) -> str:

@@ -9,9 +9,7 @@
 
 from __future__ import annotations
 
-from treadle.tools.patch.grammar import parse
-from treadle.tools.patch.patch_transaction import PatchFiles, apply
-from treadle.tools.patch.patch_values import (
+from treadle.tools.patch.grammar import (
     AddFile,
     DeleteFile,
     FileChange,
@@ -21,7 +19,9 @@ from treadle.tools.patch.patch_values import (
     PatchError,
     Section,
     UpdateFile,
+    parse,
 )
+from treadle.tools.patch.patch_transaction import PatchFiles, apply
 from treadle.tools.patch.planner import paths, plan
 
 __all__ = [

@@ -1,4 +1,5 @@
-"""`parse`: the text of a patch to its values.
+"""`parse`: the text of a patch to its values, `Patch`. `planner` makes `FileChange`s of it, `patch_transaction` applies
+them.
 
 Owns the grammar. Lenient where models stray without doubt about the meaning: white space and a heredoc around the
 patch, indented headers, empty lines between sections, an empty context line without its space, `@@ -1,2 +1,2 @@` as
@@ -19,22 +20,106 @@ line must have a meaning.
 from __future__ import annotations
 
 import re
-from typing import Final, Never, cast
+from typing import Final, Literal, Never, TypeAlias, cast
 
-from treadle.tools.patch.patch_values import (
-    AddFile,
-    DeleteFile,
-    Hunk,
-    HunkLine,
-    Mark,
-    Patch,
-    PatchError,
-    Section,
-    UpdateFile,
-)
+from msgspec import Struct
+
+from treadle.errors import TreadleError
+
+# --- what a patch consists of -----------------------------------------------------------------------------------------
+
+
+Mark: TypeAlias = Literal[" ", "-", "+"]
+Kind: TypeAlias = Literal["add", "delete", "update"]
+Reason: TypeAlias = Literal["syntax", "mismatch", "stale", "failed"]
+
+
+class PatchError(TreadleError):
+    """A patch cannot be read, does not fit the files, or could not be written; the message is fit for the model.
+
+    `reason` is `syntax` (with `line`, the line of the patch), `mismatch` (the files are not as the patch says), `stale`
+    (they changed after the plan) or `failed` (a write did). `unrestored` names the files that could not be put back
+    after a failure; otherwise every file is as it was.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        reason: Reason,
+        *,
+        line: int | None = None,
+        path: str | None = None,
+        unrestored: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.line = line
+        self.path = path
+        self.unrestored = unrestored
+
+
+class HunkLine(Struct, frozen=True):
+    mark: Mark
+    text: str
+
+
+class Hunk(Struct, frozen=True, kw_only=True):
+    """Lines to find and replace. `anchors` are the texts of the `@@` lines before it, outermost first."""
+
+    line: int
+    anchors: tuple[str, ...] = ()
+    lines: tuple[HunkLine, ...] = ()
+    at_end: bool = False
+
+
+class AddFile(Struct, frozen=True, kw_only=True):
+    line: int
+    path: str
+    content: str
+
+
+class DeleteFile(Struct, frozen=True, kw_only=True):
+    line: int
+    path: str
+
+
+class UpdateFile(Struct, frozen=True, kw_only=True):
+    line: int
+    path: str
+    move_path: str | None = None
+    hunks: tuple[Hunk, ...] = ()
+
+
+Section: TypeAlias = AddFile | DeleteFile | UpdateFile
+
+
+class Patch(Struct, frozen=True):
+    """The sections in the order of the text; `line` of each part is its line in the text, from 1."""
+
+    sections: tuple[Section, ...]
+
+
+class FileChange(Struct, frozen=True, kw_only=True):
+    """The net change of one file: `old` is what was read (`None`: no such file), `new` what will be there.
+
+    With `move_path`, `new` goes there, `path` goes away, and `move_old` is what was there before. `diff` is what the
+    item `fileChange` shows. Paths are absolute.
+    """
+
+    path: str
+    kind: Kind
+    old: bytes | None
+    new: bytes | None
+    diff: str
+    move_path: str | None = None
+    move_old: bytes | None = None
+
+
+# --- reading one ------------------------------------------------------------------------------------------------------
+
 
 MAX_CHARS: Final = 8 * 1024 * 1024  # a model cannot write that much; a file that large is not patched by text
-
 _BEGIN: Final = "*** Begin Patch"
 _END: Final = "*** End Patch"
 _ADD: Final = "*** Add File:"

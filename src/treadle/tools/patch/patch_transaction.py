@@ -13,7 +13,7 @@ from posixpath import dirname
 from typing import Final, NamedTuple, Protocol
 
 from treadle.errors import NOT_FOUND, ExecError
-from treadle.tools.patch.patch_values import FileChange, PatchError
+from treadle.tools.patch.grammar import FileChange, PatchError
 
 RESTORE_S: Final = 60.0  # putting back is not cancelled, so it must end by itself
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from treadle.cli.problem import Problem
-from treadle.cli.threads.export_file import export_file
-from treadle.cli.threads.redaction import Redaction, redaction_for
-from treadle.config import load_config
-from treadle.config.login import Login
-from treadle.config.stored_keys import StoredKeys
+from treadle.cli import Problem, Redaction, export_file, redaction_for
+from treadle.config import Login, StoredKeys, load_config
 
 
 def test_a_new_file_is_written(tmp_path: Path) -> None:
@@ -21,6 +18,7 @@ def test_a_new_file_is_written(tmp_path: Path) -> None:
         file.write("text \ud800")
         assert not target.exists()
     assert target.read_text() == "text \\ud800"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == ["x.md"]
 
 
@@ -38,6 +36,7 @@ def test_it_is_replaced_when_asked(tmp_path: Path) -> None:
     with export_file(target, force=True) as file:
         file.write("text")
     assert target.read_text() == "text"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
 def test_one_that_comes_meanwhile_stays(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ import json
 import msgspec
 
 from thread_samples import hostile_thread, rich_thread, thread, turn, written
-from treadle.cli.threads.json_page import JsonPage
-from treadle.protocol.app.base import decode
-from treadle.protocol.app.threads import Thread
+from treadle.cli import JsonPage
+from treadle.protocol.app import Thread, decode
 
 
 def test_it_is_the_thread_of_the_protocol() -> None:

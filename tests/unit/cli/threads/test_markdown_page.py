@@ -9,8 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from thread_samples import command, hostile_thread, rich_thread, said, thread, turn, user, written
-from treadle.cli.threads.markdown_page import MarkdownPage
-from treadle.cli.threads.markdown_text import embedded, fenced, quoted, span
+from treadle.cli import MarkdownPage, embedded, fenced, quoted, span
 
 FORGE = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 OURS = ("<details>", "</details>")

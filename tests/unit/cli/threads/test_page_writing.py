@@ -9,13 +9,8 @@ from typing import cast
 import pytest
 
 from thread_samples import heading, said, thread, turn, user
-from treadle.cli.threads.json_page import JsonPage
-from treadle.cli.threads.page import Heading
-from treadle.cli.threads.page_writing import page_pieces
-from treadle.cli.threads.thread_library import ThreadLibrary
-from treadle.protocol.app.base import decode
-from treadle.protocol.app.items import ThreadItem
-from treadle.protocol.app.threads import Thread
+from treadle.cli import Heading, JsonPage, ThreadLibrary, page_pieces
+from treadle.protocol.app import Thread, ThreadItem, decode
 
 
 class Library:

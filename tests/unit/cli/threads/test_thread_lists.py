@@ -9,16 +9,28 @@ import pytest
 from rich.console import Console
 
 from thread_samples import BEGUN, THREAD_ID, frames, rich_thread, thread
-from treadle.cli.threads.facts import ThreadFacts
-from treadle.cli.threads.figures import ago, count, duration, money, when
-from treadle.cli.threads.search_view import Hit, hits_in_lines, plain_snippet
-from treadle.cli.threads.thread_table import Row, as_json, at_home, tab_lines, table
+from treadle.cli import (
+    Hit,
+    Row,
+    ThreadExtras,
+    as_json,
+    at_home,
+    count,
+    duration,
+    hits_in_lines,
+    money,
+    plain_snippet,
+    tab_lines,
+    table,
+    when,
+)
+from treadle.cli.figures import ago
 
 NOW = BEGUN + 4000 + 180.0
 
 
 def row(**members: object) -> Row:
-    facts = ThreadFacts()
+    facts = ThreadExtras()
     facts.take(frames(rich_thread().turns))
     return Row(thread(**{"name": "Flaky retry test", **members}), facts)
 

@@ -1,5 +1,3 @@
-"""To which turn a notification belongs, where `codex_app_server` told it."""
+"""To which turn a notification belongs, where `codex_app_server` had it."""
 
-from treadle.compat.older import notification_turn_id
-
-__all__ = ["notification_turn_id"]
+from treadle.compat.openai_codex_0_131.generated.notification_registry import *  # noqa: F403

@@ -1,5 +1,9 @@
-"""To which turn a notification belongs, where `openai_codex_0_131` told it."""
+"""To which turn a notification belongs, where both earlier SDKs had it."""
 
-from treadle.compat.older import notification_turn_id
+from treadle.client.notification import Notification
+from treadle.client.router import turn_of
 
-__all__ = ["notification_turn_id"]
+
+def notification_turn_id(payload: object) -> str | None:
+    """The id of the turn that the payload of a notification is about."""
+    return turn_of(Notification("", payload))  # type: ignore[arg-type]

@@ -1,0 +1,225 @@
+"""`Authority`: what a thread may do without asking again, and which commands run with rights that it had.
+
+It owns the answers "for the session" and their end. They belong to the approval policy, the sandbox and the directory
+under which they were given: when one of these changes, all of them are forgotten, questions that are still open lose
+their meaning (`epoch`), and commands that may do more than the new settings allow are named for their end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, structs
+
+from treadle.agent.thread.thread_state import Settings
+from treadle.errors import ExecError
+from treadle.execution.sandbox.policy import Policy, policy_from_wire
+from treadle.execution.sandbox.sandbox_modes import is_unconfined, pinned_sandbox, sandbox_for
+from treadle.execution.sandbox.sandbox_roots import pin
+from treadle.protocol.exec import Sandbox
+
+if TYPE_CHECKING:
+    from treadle.agent.turn.turn import Turn
+    from treadle.execution.files.pinned_files import Location
+    from treadle.tools.command.command_sessions import CommandSession
+
+ENDED: Final = "ended: the settings of the thread changed, and this command could do more than they allow now"
+CHANGED: Final = (
+    "nothing was done: the approval policy, the sandbox or the directory of the thread changed meanwhile. "
+    "Call it again if it is still needed."
+)
+# Ended commands that the model can still ask about; a thread has no more of them at a time. Actions that were denied,
+# and those that were overruled, too.
+_REMEMBERED: Final = 64
+_RANK: Final = {"none": 0, "read": 1, "write": 2}
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """A command that need not be asked for again: this line, here, in this way. `cwd` has no links in it."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    tty: bool
+    env: bytes
+    """The rules by which its environment is made."""
+    unconfined: bool
+
+
+class _Started(Struct, frozen=True):
+    epoch: int
+    settings: Settings
+    rules: Policy | None
+    """What it may do, as far as that is known; None is everything."""
+
+
+class Authority:
+    def __init__(self) -> None:
+        self.epoch: int = 0
+        self.commands: set[Grant] = set()
+        self.files: set[Location] = set()
+        self.mcp_tools: set[tuple[str, str]] = set()  # server and tool
+        self._running: dict[CommandSession, _Started] = {}
+        self._ended: dict[int, None] = {}
+        self._denied: dict[str, tuple[str, str]] = {}  # item and action, by the id of the review
+        self._overruled: dict[str, None] = {}
+        self._reviews: set[asyncio.Timeout] = set()
+
+    def started(self, session: CommandSession, epoch: int, settings: Settings, rules: Policy | None) -> None:
+        """A command of the model runs, as the settings of that epoch allowed it. `rules` are those of `rules_of`."""
+        if not session.closed:
+            self._running[session] = _Started(epoch, settings, rules)
+        self._ended.pop(session.id, None)
+
+    def closed(self, session: CommandSession) -> None:
+        """A command has ended with all its children. To hold it here would hold its output and its turn in memory."""
+        self._running.pop(session, None)
+
+    def allows(self, session: CommandSession, settings: Settings) -> bool:
+        """Whether a command that runs may do no more than these settings allow. Blocking."""
+        started = self._running.get(session)
+        return started is not None and _allows(settings, started)
+
+    def was_ended(self, session_id: int) -> bool:
+        return session_id in self._ended
+
+    def forget(self) -> None:
+        """Whatever was granted or asked for before counts no longer."""
+        self.epoch += 1
+        self.commands.clear()
+        self.files.clear()
+        self.mcp_tools.clear()
+        self._denied.clear()
+        self._overruled.clear()
+        for clock in self._reviews:
+            if not clock.expired():
+                clock.reschedule(0.0)
+
+    # --- the automatic reviewer ---
+
+    @contextmanager
+    def ending(self, clock: asyncio.Timeout) -> Iterator[None]:
+        """A review under way: its time is over when the settings change."""
+        self._reviews.add(clock)
+        try:
+            yield
+        finally:
+            self._reviews.discard(clock)
+
+    def denied(self, review_id: str, item_id: str, action: str) -> None:
+        """An automatic reviewer has said no; the user may still say yes."""
+        self._denied[review_id] = item_id, action
+        _drop_oldest(self._denied)
+
+    def overrule(self, review_id: str) -> str | None:
+        """The user allows what was denied, once. The item of the denied action; None when no such denial is known."""
+        denied = self._denied.pop(review_id, None)
+        if denied is None:
+            return None
+        item_id, action = denied
+        self._overruled[action] = None
+        _drop_oldest(self._overruled)
+        return item_id
+
+    def use_overruling(self, action: str) -> bool:
+        """Whether the user has allowed this very action, which it is for the last time then."""
+        if action not in self._overruled:
+            return False
+        del self._overruled[action]
+        return True
+
+    # --- running commands ---
+
+    def over(self, settings: Settings) -> list[CommandSession]:
+        """The commands of earlier epochs that these settings would not allow, each given once, to be ended.
+
+        One that has ended counts while a child that it left behind holds its output open.
+        """
+        over = [
+            session
+            for session, started in self._running.items()
+            if not session.closed and started.epoch != self.epoch and not _allows(settings, started)
+        ]
+        for session in over:
+            del self._running[session]
+            self._ended[session.id] = None
+            _drop_oldest(self._ended)
+        return over
+
+
+def _drop_oldest(remembered: dict[Any, Any]) -> None:
+    if len(remembered) > _REMEMBERED:
+        del remembered[next(iter(remembered))]
+
+
+def same_authority(one: Settings, other: Settings) -> bool:
+    return _authority(one) == _authority(other)
+
+
+def _authority(settings: Settings) -> tuple[object, ...]:
+    return settings.approval_policy, settings.approvals_reviewer, settings.in_force, settings.cwd, settings.config
+
+
+def confined_to(settings: Settings) -> Sandbox | None:
+    """The sandbox that the settings mean, whatever this machine can enforce."""
+    return sandbox_for(settings.in_force, settings.cwd)
+
+
+async def turn_sandbox(turn: Turn, *, protect: bool = True) -> Sandbox | None:
+    """The sandbox of a turn; None for full access. Raises `ExecError` when one of the thread's roots was replaced."""
+    thread, settings = turn.thread, turn.settings
+    if is_unconfined(settings.in_force):
+        return None
+    if not thread.pins.covers(settings.confinement, settings.cwd):
+        # TMPDIR is another one than in the last server.
+        thread.pin(await asyncio.to_thread(pin, settings.confinement, settings.cwd))
+    return await pinned_sandbox(settings.in_force, settings.cwd, thread.pins, thread.services.home, protect=protect)
+
+
+def file_rules(sandbox: Sandbox | None) -> Policy | None:
+    """What a sandbox says about files, for what this process does itself. Blocking. Raises `ExecError`."""
+    if sandbox is None or sandbox.permissions.file_system is None:
+        return policy_from_wire(sandbox)
+    # What is protected may not be made either where it is missing: nothing has to be mounted for that.
+    entries = tuple(
+        structs.replace(entry, missing_path_behavior=None) if entry.access == "read" else entry
+        for entry in sandbox.permissions.file_system.entries
+    )
+    file_system = structs.replace(sandbox.permissions.file_system, entries=entries)
+    permissions = structs.replace(sandbox.permissions, file_system=file_system)
+    return policy_from_wire(structs.replace(sandbox, permissions=permissions))
+
+
+async def file_policy(turn: Turn) -> Policy | None:
+    """What tools may do with files that this process opens for a turn: by its sandbox, also on machines that cannot
+    enforce it. Raises `ExecError`."""
+    return await asyncio.to_thread(file_rules, await turn_sandbox(turn))
+
+
+def rules_of(sandbox: Sandbox | None) -> Policy | None:
+    """What a command in this sandbox may do; None is everything. Blocking."""
+    try:
+        return file_rules(sandbox)
+    except ExecError:  # then it counts as one that may do everything
+        return None
+
+
+def _allows(settings: Settings, started: _Started) -> bool:
+    """Fails closed."""
+    if settings.approval_policy == "untrusted" and started.settings.approval_policy != "untrusted":
+        return False  # it would have been asked for
+    try:
+        now = file_rules(confined_to(settings))
+    except ExecError:
+        return False
+    return now is None or (started.rules is not None and _is_within(started.rules, now))
+
+
+def _is_within(inner: Policy, outer: Policy) -> bool:
+    """Whether nothing that the inner one allows is forbidden by the outer one."""
+    # Access is the same all over the part of a tree that no deeper rule is about, so the paths of the rules are enough.
+    paths = {"/", *(rule.path for rule in (*inner.rules, *outer.rules))}
+    narrower = all(_RANK[inner.access(path)] <= _RANK[outer.access(path)] for path in paths)
+    return narrower and inner.network <= outer.network

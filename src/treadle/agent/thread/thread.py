@@ -1,0 +1,593 @@
+"""`Thread`: a conversation that is in memory. It owns its state, its journal and the turn that runs.
+
+Only this module assigns to a thread (a test sees to it); the goal and the queue are objects that the thread owns.
+Everything that changes it happens on one event loop, under `lock` or in its own turn; what it publishes is in the store
+first. Requests come to it through its `ThreadHandle`.
+
+Other servers may use the same store, so a thread is claimed before it is written:
+
+                 acquire                      release, the last one
+    not claimed ─────────▶ claimed, in use ─────────────────────────▶ claimed, in grace
+        ▲                        ▲                                      │         │
+        │                        └──────────── acquire ─────────────────┘         │
+        └──────────── CLAIM_GRACE_S over, or the journal has failed ──────────────┘
+
+`acquire` from "not claimed" finds out whether another server has written the thread meanwhile, and reads it anew then:
+grants and the history in memory are worth nothing after that. The grace saves a round trip to the store, because the
+next turn often follows at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, structs
+
+from treadle._version import __version__
+from treadle.agent.event import now_ms
+from treadle.agent.journal import Journal
+from treadle.agent.services import Services, Subscribers
+from treadle.agent.thread.authority import ENDED, Authority, same_authority
+from treadle.agent.thread.client_requests import ClientRequests
+from treadle.agent.thread.model_history import History, with_origin
+from treadle.agent.thread.thread_goal import Goal
+from treadle.agent.thread.thread_state import Settings, State, read_state, read_usage
+from treadle.config import model_facts
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.execution.sandbox.sandbox_modes import check_enforceable
+from treadle.execution.sandbox.sandbox_roots import Pin, Pins, pin
+from treadle.protocol.app.notifications import (
+    ThreadSettingsUpdatedNotification,
+    ThreadStartedNotification,
+    ThreadStatusChangedNotification,
+    WarningNotification,
+)
+from treadle.protocol.app.threads import (
+    ActiveThreadStatus,
+    IdleThreadStatus,
+    SystemErrorThreadStatus,
+    ThreadStatus,
+)
+from treadle.protocol.app.threads import Thread as WireThread
+from treadle.store.contract import Counters, CutTurns, HistoryRecord, Loaded, PruneEvents, Store, ThreadRecord, Write
+
+if TYPE_CHECKING:
+    from treadle.agent.thread.terminals import Terminals
+    from treadle.agent.thread.thread_mcp import ThreadMcp
+    from treadle.agent.thread.thread_queue import ThreadQueue
+    from treadle.agent.turn.turn import Turn
+    from treadle.agent.turn.turn_items import OpenItems
+    from treadle.config import Config, ModelFacts
+    from treadle.execution.sandbox.policy import Policy
+    from treadle.protocol.app.items import KnownItem
+    from treadle.protocol.app.turns import Turn as WireTurn
+    from treadle.tools.command.command_sessions import CommandSession, CommandSessions
+
+# Another server that wants the thread waits longer than that.
+CLAIM_GRACE_S: Final = 0.1
+# Events that clients can ask for again; older ones are in the items. Pruned in steps, so that it is rare.
+KEPT_EVENTS: Final = 20_000
+PRUNE_EVERY: Final = 1_000
+
+
+class Thread:
+    # There may be thousands of them, and Python shares the names of at most 30 attributes between them.
+    __slots__ = (
+        "__weakref__",
+        "_claim_grace",
+        "_failed",
+        "_holds",
+        "_mcp",
+        "_model_facts",
+        "_on_idle",
+        "_pruned",
+        "_queue",
+        "_sessions",
+        "_terminals",
+        "_warned",
+        "authority",
+        "closing",
+        "counters",
+        "ephemeral",
+        "goal",
+        "history",
+        "id",
+        "journal",
+        "lock",
+        "pins",
+        "queued",
+        "record",
+        "requests",
+        "services",
+        "state",
+        "store",
+        "subscribers",
+        "turn",
+        "used_at",
+        "warning",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        store: Store,
+        subscribers: Subscribers,
+        loaded: Loaded,
+        *,
+        ephemeral: bool = False,
+        pins: Pins | None = None,
+        warning: str | None = None,
+    ) -> None:
+        self.services: Services = services
+        self.store: Store = store
+        self.subscribers: Subscribers = subscribers
+        self.ephemeral: bool = ephemeral
+        self.id: str = loaded.record.id
+        self.lock: asyncio.Lock = asyncio.Lock()  # requests for this thread are handled one after the other
+        self.turn: Turn | None = None
+        self.authority: Authority = Authority()
+        self.history: History | None = None
+        self.used_at: float = time.monotonic()
+        self.closing: bool = False
+        self.pins: Pins = Pins()
+        self.warning: str | None = warning  # what everyone who joins should know of its settings
+        self.goal: Goal = Goal(self)
+        self._on_idle: Callable[[], None] = lambda: None
+        self._pruned: int = 0  # events up to this number are gone, as far as we know
+        self._queue: ThreadQueue | None = None
+        self._sessions: CommandSessions | None = None
+        self._mcp: ThreadMcp | None = None
+        self._terminals: Terminals | None = None
+        self._model_facts: tuple[Config, str, ModelFacts] | None = None
+        self._failed = False  # the last turn did
+        self._warned: set[str] = set()  # texts of ours, so they are few
+        self._holds = 0
+        self._claim_grace: asyncio.TimerHandle | None = None
+        self._load(loaded)
+        if pins is not None:
+            self._adopt(pins)
+        self.journal: Journal = Journal(
+            self.id,
+            store,
+            subscribers.publish,
+            seq=loaded.counters.seq,
+            fence=loaded.fence,
+            on_failure=self._stop_unstored_turn,
+        )
+        self.requests: ClientRequests = ClientRequests(self.id, self.journal, subscribers, self.publish_status)
+
+    def _load(self, loaded: Loaded) -> None:
+        self.record: ThreadRecord = loaded.record
+        self.state: State = read_state(loaded.record.state, self.store.location)
+        self.counters: Counters = loaded.counters
+        self.queued: bool = loaded.queued  # whether messages may be waiting in the queue
+        if self.state.roots != self.pins.on_record():
+            self.pins = Pins.known(self.state.roots)
+
+    @property
+    def settings(self) -> Settings:
+        return self.state.settings
+
+    def config(self) -> Config:
+        """The configuration as the files have it now: for what a request asks for."""
+        self.services.refresh_config()
+        return self.services.config_for(self.settings)
+
+    @property
+    def queue(self) -> ThreadQueue:
+        if self._queue is None:
+            from treadle.agent.thread.thread_queue import ThreadQueue  # loaded with the first queue
+
+            self._queue = ThreadQueue(self)
+        return self._queue
+
+    @property
+    def sessions(self) -> CommandSessions:
+        if self._sessions is None:
+            from treadle.tools.command.command_sessions import CommandSessions  # loaded with the first command
+
+            self._sessions = CommandSessions(self.services.environment, self._command_closed)
+        return self._sessions
+
+    @property
+    def mcp(self) -> ThreadMcp | None:
+        """The MCP servers of the thread; None when the settings have none, which costs nothing."""
+        if self._mcp is None and self.services.config_for(self.settings).mcp_servers:
+            from treadle.agent.thread.thread_mcp import ThreadMcp  # loaded with the first server
+
+            self._mcp = ThreadMcp(self)
+        return self._mcp
+
+    @property
+    def terminals(self) -> Terminals:
+        if self._terminals is None:
+            from treadle.agent.thread.terminals import Terminals  # likewise
+
+            self._terminals = Terminals()
+        return self._terminals
+
+    @property
+    def running_items(self) -> OpenItems:
+        """Items of commands that are running, or whose end is not stored yet, including those of finished turns."""
+        return {} if self._terminals is None else self._terminals.open_items()
+
+    def open_items(self) -> tuple[KnownItem, ...]:
+        """The items of the turn that runs, and of commands that outlived theirs, as far as they have come."""
+        turn = self.turn
+        left = () if self._terminals is None else self._terminals.left_open(0 if turn is None else turn.number)
+        return (*left, *(() if turn is None else turn.items.open()))
+
+    # --- the right to write ---
+
+    async def acquire(self) -> None:
+        """Before anything is written: make sure that no other server does, and read what it has written meanwhile.
+
+        Called under `lock`. Raises `StoreError`.
+        """
+        if self._holds == 0 and not self._is_still_claimed():
+            news = await self.journal.claim()
+            if news is not None:
+                self._load(news)
+                self.history = None
+                self._end_authority()  # what was granted here is not known there, nor what was changed there here
+                self._cut_terminals(0)  # perhaps: the commands of these turns were not known there
+        self._holds += 1
+
+    def release(self) -> None:
+        self._holds -= 1
+        if self._holds > 0:
+            return
+        self.used_at = time.monotonic()
+        self._on_idle()
+        if self.closing or self.journal.failure is not None:
+            self._release_claim()
+        else:
+            self._claim_grace = asyncio.get_running_loop().call_later(CLAIM_GRACE_S, self._release_claim)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """`acquire`, and `release` afterwards."""
+        await self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _is_still_claimed(self) -> bool:
+        grace, self._claim_grace = self._claim_grace, None
+        if grace is None:
+            return False
+        grace.cancel()
+        if self.journal.failure is None:
+            return True
+        self._release_claim()
+        return False
+
+    def _release_claim(self) -> None:
+        self._claim_grace = None
+        self.journal.release()
+
+    async def catch_up(self) -> None:
+        """Read what another server has written that has taken the thread over, without taking it back.
+
+        Called under `lock`. Raises `StoreError`.
+        """
+        if not self.journal.is_stale or not self.is_idle:
+            return
+        if self._claim_grace is not None:  # there is no claim left to release, nor to find still ours
+            self._claim_grace.cancel()
+            self._claim_grace = None
+        loaded = await self.store.load(self.id)
+        if loaded is not None:
+            self._load(loaded)
+            self.history = None
+            self.journal.reset(loaded)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody writes it, or is about to: its history can be read again when it is wanted."""
+        return self._holds == 0
+
+    def on_idle(self, action: Callable[[], None]) -> None:
+        """`action` is called whenever nothing writes the thread any more."""
+        self._on_idle = action
+
+    def touch(self) -> None:
+        """Note that the thread was used just now."""
+        self.used_at = time.monotonic()
+
+    # --- what the model has seen ---
+
+    async def load_history(self) -> History:
+        if self.history is None:
+            # A new thread has nothing to read. The first turns of several threads reach the model in their order then,
+            # which answers of the store's threads may not have.
+            self.history = History(await self.store.history(self.id) if self.counters.history else ())
+        return self.history
+
+    def drop_history(self) -> None:
+        """Take the history out of memory; it is read again when it is wanted."""
+        self.history = None
+
+    @property
+    def history_tokens(self) -> int:
+        return 0 if self.history is None else self.history.tokens
+
+    def add_history(self, items: Sequence[Any], turn: int, origin: str | None = None) -> list[Write]:
+        """Add to the model's history; the writes are for the journal. `origin` is that of thoughts."""
+        assert self.history is not None
+        writes: list[Write] = []
+        for item in items:
+            raw = item if isinstance(item, Raw) else Raw(msgspec.json.encode(item))
+            self.history.add(raw, origin)
+            self.counters = structs.replace(self.counters, history=self.counters.history + 1)
+            writes.append(HistoryRecord(self.id, self.counters.history, turn, with_origin(raw, origin)))
+        return writes
+
+    async def inject(self, items: Sequence[object]) -> None:
+        """Add items to what the model has seen, outside of any turn. Under `acquire`."""
+        await self.load_history()
+        number = self.turn.number if self.turn is not None else self.counters.turn
+        self.journal.write(*self.add_history([Raw(msgspec.json.encode(item)) for item in items], number))
+        await self.journal.flush()
+
+    @property
+    def model_facts(self) -> ModelFacts:
+        """What is known of the model that the thread asks."""
+        config = self.services.config_for(self.settings)
+        known = self._model_facts
+        if known is None or known[0] is not config or known[1] != self.settings.model:
+            known = self._model_facts = (config, self.settings.model, model_facts(self.settings.model, config))
+        return known[2]
+
+    @property
+    def context_is_full(self) -> bool:
+        """Whether the next request should be preceded by a compaction."""
+        return self.state.usage.last.total_tokens >= self.model_facts.auto_compact_limit
+
+    @property
+    def origin(self) -> str:
+        """Where the answers of the model come from: thoughts go back only there."""
+        provider = self.services.config_for(self.settings).providers.get(self.settings.model_provider)
+        return self.settings.model_provider if provider is None else provider.origin
+
+    # --- turns ---
+
+    def next_turn(self) -> int:
+        self.counters = structs.replace(self.counters, turn=self.counters.turn + 1)
+        return self.counters.turn
+
+    def next_item(self) -> int:
+        self.counters = structs.replace(self.counters, item=self.counters.item + 1)
+        return self.counters.item
+
+    def start_turn(self, turn: Turn) -> None:
+        self.turn = turn
+
+    def turn_begun(self) -> None:
+        """The turn is published: how the last one ended is no longer the status of the thread."""
+        self._failed = False
+        self.publish_status()
+
+    def end_turn(self, turn: Turn, *, failed: bool) -> None:
+        if self.turn is turn:
+            self.turn = None
+        self._failed = failed
+        if self._mcp is not None:
+            self._mcp.rest()
+
+    async def cut_turns(self, first: int, refusal: str) -> None:
+        """Remove the turns from `first` on. Under `lock`. Refused while one runs."""
+        if self.turn is not None:
+            raise RpcError(INVALID_REQUEST, refusal)
+        async with self.writing():
+            before = await self.store.turns(self.id, after=first, limit=1, descending=True)
+            self.change_state(usage=read_usage(before[0].usage if before else None, self.store.location))
+            self.journal.write(CutTurns(self.id, first), self.save())
+            await self.journal.flush()
+            loaded = await self.store.load(self.id)
+            assert loaded is not None
+            self.counters = loaded.counters
+            self._cut_terminals(first)
+            self.history = None
+
+    def _stop_unstored_turn(self) -> None:
+        """The store has failed: nothing that a turn does from here on can be stored or published."""
+        if self.turn is not None:
+            self.turn.stop_unstored()
+
+    def _cut_terminals(self, first: int) -> None:
+        """Turns from `first` on are gone: what still runs in them is stored nowhere."""
+        if self._terminals is not None:
+            self._terminals.cut(first)
+
+    def prune_events(self) -> list[Write]:
+        """What removes the events that nobody can ask for again."""
+        oldest = self.journal.seq - KEPT_EVENTS
+        if oldest < self._pruned + PRUNE_EVERY:
+            return []
+        self._pruned = oldest
+        return [PruneEvents(self.id, oldest)]
+
+    # --- status and state ---
+
+    @property
+    def status(self) -> ThreadStatus:
+        if self.turn is not None and self.turn.state.begun:
+            return ActiveThreadStatus(active_flags=self.requests.flags)
+        return SystemErrorThreadStatus() if self._failed else IdleThreadStatus()
+
+    def publish_status(self, *writes: Write) -> None:
+        params = ThreadStatusChangedNotification(thread_id=self.id, status=self.status)
+        self.journal.emit("thread/status/changed", params, *writes)
+
+    def change_state(self, **changes: Any) -> None:
+        """Replace members of the state, in memory; `save` gives what is to be stored."""
+        self.state = structs.replace(self.state, **changes)
+
+    def save(self, **changes: Any) -> ThreadRecord:
+        """The record as it is to be written now."""
+        self.record = structs.replace(
+            self.record,
+            state=self.state.encoded(),
+            cwd=self.settings.cwd,
+            model=self.settings.model,
+            model_provider=self.settings.model_provider,
+            updated_at=max(now_ms(), self.record.created_at),  # the clock may have been set back
+            **changes,
+        )
+        return self.record
+
+    def hold_queue(self, held: bool) -> None:
+        """Whether messages in the queue wait until somebody goes on; part of the state."""
+        if self.state.queue_held is not held:
+            self.change_state(queue_held=held)
+
+    def note_queue(self, waiting: bool) -> None:
+        """Whether messages may be waiting in the queue."""
+        self.queued = waiting
+
+    def warn_once(self, turn: Turn, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            turn.report.warning(message)
+
+    # --- settings ---
+
+    def change_settings(self, changes: Mapping[str, Any], pins: Mapping[str, Pin]) -> None:
+        """Under `acquire`. Publishes what is different. `pins` are those of `look_at_roots`."""
+        before, settings = self.settings, structs.replace(self.settings, **changes)
+        if settings == before:
+            return
+        self.change_state(settings=settings)
+        if "sandbox" in changes:
+            self.warning = None
+        self.pin(pins)
+        params = ThreadSettingsUpdatedNotification(thread_id=self.id, thread_settings=settings.on_wire())
+        self.journal.emit("thread/settings/updated", params, self.save())
+        if not same_authority(before, settings):
+            self._end_authority()
+
+    async def look_at_roots(self, changes: Mapping[str, Any]) -> dict[str, Pin]:
+        """Where the directories lead that these changes bring. Raises `ExecError` for a permission profile whose limits
+        cannot be enforced there."""
+        if not changes.keys() & {"cwd", "sandbox", "workspace_roots"}:
+            return {}
+        settings = structs.replace(self.settings, **changes)
+        await check_enforceable(settings.confinement, settings.cwd, self.services.home)
+        return await asyncio.to_thread(pin, settings.confinement, settings.cwd)
+
+    def pin(self, fresh: Mapping[str, Pin]) -> None:
+        """Note where the directories of the sandbox lead; what is known already stays."""
+        self._adopt(self.pins.changed(self.settings.confinement, self.settings.cwd, fresh))
+
+    def _adopt(self, pins: Pins) -> None:
+        self.pins = pins
+        self.change_state(roots=pins.on_record())
+
+    # --- commands that run ---
+
+    def command_started(self, session: CommandSession, epoch: int, settings: Settings, rules: Policy | None) -> None:
+        """The model has a command running. The settings may have changed while it was started."""
+        self.authority.started(session, epoch, settings, rules)
+        self._end_commands(self.authority.over(self.settings))
+
+    def _command_closed(self, session: CommandSession) -> None:
+        self.authority.closed(session)
+        self.journal.after(lambda: self.terminals.closed(session))
+
+    def _end_authority(self) -> None:
+        """End all grants, take open questions back, and end commands that may do more than the settings allow."""
+        self.authority.forget()
+        self.requests.withdraw_approvals("the settings of the thread changed")
+        self._end_commands(self.authority.over(self.settings))
+
+    def _end_commands(self, over: Sequence[CommandSession]) -> None:
+        for session in over:
+            self.services.spawn(session.terminate(ENDED), f"end of command {session.process_id}")
+        if over:
+            numbers = ", ".join(session.process_id for session in over)
+            message = f"The settings of the thread changed: commands that could do more were ended (process {numbers})."
+            self.journal.emit("warning", WarningNotification(message=message, thread_id=self.id))
+
+    # --- coming and going ---
+
+    async def publish_started(self) -> None:
+        """A new thread becomes known to clients, once its record is stored. Raises `StoreError`: then it is none.
+
+        Nobody else knows the thread yet, so it need not be claimed.
+        """
+        barrier = self.journal.barrier()
+        self.journal.emit("thread/started", ThreadStartedNotification(thread=self.wire()))
+        try:
+            await self.journal.wait_for(barrier)
+        except BaseException:
+            self.closing = True
+            raise
+
+    async def close(self) -> None:
+        """End the turn as interrupted and the commands with their descendants. What was published is stored."""
+        self.closing = True
+        if self.turn is not None:
+            await self.turn.abort()
+        if self._sessions is not None:
+            await self._sessions.close()
+        if self._mcp is not None:
+            await self._mcp.close()
+        if self._claim_grace is not None:
+            self._claim_grace.cancel()
+            self._release_claim()
+        self.history = None  # whoever still holds the thread does not need it
+
+    # --- on the wire ---
+
+    def wire(self, turns: Sequence[WireTurn] = ()) -> WireThread:
+        return wire_thread(
+            self.record,
+            self.state,
+            self.status,
+            location=self.store.location,
+            ephemeral=self.ephemeral,
+            turns=tuple(turns),
+        )
+
+
+def wire_thread(
+    record: ThreadRecord,
+    state: State,
+    status: ThreadStatus,
+    *,
+    location: str | None,
+    ephemeral: bool = False,
+    turns: tuple[WireTurn, ...] = (),
+) -> WireThread:
+    return WireThread(
+        id=record.id,
+        cli_version=__version__,
+        created_at=record.created_at // 1000,
+        cwd=record.cwd,
+        ephemeral=ephemeral,
+        model_provider=record.model_provider,
+        preview=record.preview,
+        session_id=record.id,
+        source=record.source,
+        status=status,
+        turns=turns,
+        updated_at=record.updated_at // 1000,
+        forked_from_id=record.forked_from_id,
+        git_info=state.git_info,
+        history_mode="paginated",
+        model=record.model,
+        name=record.name,
+        originator=record.originator,
+        # Clients take threads with the same path for one, and a thread without a path for one that is not stored.
+        path=None if location is None else f"{location}/{record.id}",
+        reasoning_effort=state.settings.effort,
+        recency_at=record.recency_at // 1000,
+        thread_source=state.thread_source,
+    )

@@ -1,0 +1,198 @@
+"""`McpToolset`: what the model of a thread can call of MCP servers: their tools, the three functions for resources, and
+`tool_search` where there are more tools than the model should read of with every request.
+
+It is made anew when the servers, their tools or their settings change. What a call does is `mcp_calls`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw, Struct
+
+from treadle.agent.tools.tool import Output, Tool, ToolCall
+from treadle.mcp.mcp_messages import ListKind, ToolInfo
+from treadle.mcp.tool_search import (
+    NAME,
+    FoundTool,
+    SearchArguments,
+    ToolIndex,
+    found_specs,
+    plain_answer,
+    search_spec,
+    too_many,
+)
+from treadle.mcp.tool_specs import ToolNames, namespace_spec
+from treadle.tools.specs import function_spec, text
+
+if TYPE_CHECKING:
+    from treadle.agent.thread.thread_mcp import ThreadMcp, ThreadServer
+
+
+class McpToolset:
+    def __init__(self, mcp: ThreadMcp) -> None:
+        self._mcp = mcp
+        self._version = mcp.version
+        self._servers = {name: server for name, server in mcp.servers.items() if server.tools}
+        self._names = ToolNames({name: [tool.name for tool in server.tools] for name, server in self._servers.items()})
+        self._tools = {
+            (name, tool.name): McpTool(server, tool) for name, server in self._servers.items() for tool in server.tools
+        }
+        self._own: tuple[Tool, ...] = ()
+        if any(server.config.enabled for server in mcp.servers.values()):
+            self._own = (ListResources(), ListResourceTemplates(), ReadResource())
+        self._all = tuple(
+            namespace_spec(self._names, name, server.instructions, server.tools)
+            for name, server in self._servers.items()
+        )
+        self._search: SearchTools | None = None
+
+    def is_current(self, mcp: ThreadMcp) -> bool:
+        return self._version == mcp.version
+
+    def specs(self, window: int) -> tuple[Raw, ...]:
+        """What the model is told of, with a context window of so many tokens."""
+        own = tuple(tool.spec for tool in self._own)
+        if not too_many(self._all, window):
+            return (*own, *self._all)
+        search = self._searching()
+        found = [
+            FoundTool(server, self._tools[server, name].info)
+            for server, name in self._mcp.found
+            if self._has(server, name)
+        ]
+        instructions = {name: server.instructions for name, server in self._servers.items()}
+        return (*own, search.spec, *found_specs(self._names, found, instructions))
+
+    def find(self, call: ToolCall) -> Tool | None:
+        """The tool that a call means, whether the model was told of it in this request or not."""
+        if call.free_text:
+            return None
+        target = self._names.find(call.namespace, call.name)
+        if target is not None:
+            return self._tools[target]
+        if call.name == NAME and call.namespace is None and self._servers:
+            return self._searching()
+        return next((tool for tool in self._own if tool.answers(call) and call.namespace is None), None)
+
+    def _has(self, server: str, tool: str) -> bool:
+        return (server, tool) in self._tools
+
+    def _searching(self) -> SearchTools:
+        if self._search is None:
+            self._search = SearchTools(self._mcp, self._names, self._servers)
+        return self._search
+
+
+class McpTool(Tool):
+    """One tool of a server. What a model is told of it is in the specification of its server."""
+
+    spec: Raw = Raw(b"")
+
+    def __init__(self, server: ThreadServer, info: ToolInfo) -> None:
+        self.server = server
+        self.info = info
+        self.name: str = info.name
+        hints = info.annotations
+        self.only_reads: bool = hints is not None and hints.read_only_hint is True
+        self.may_destroy: bool = hints is None or hints.destructive_hint is not False
+        # In the order that the model has written, where one call may see what another has done.
+        self.exclusive: bool = not (self.only_reads or server.config.supports_parallel_tool_calls)
+        self.domain: str = f"mcp {server.config.name}"
+
+    async def run(self, call: ToolCall) -> Output:
+        from treadle.agent.tools.mcp_calls import McpToolCall  # loaded with the first call
+
+        return await McpToolCall(call, self.server, self.info).run()
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+# What a thread has found stays offered; the oldest give way.
+MAX_FOUND: Final = 100
+
+
+class SearchTools(Tool):
+    """A plain function, so that every model and every wire API has it: what it finds is offered from the next request
+    on."""
+
+    name = NAME
+    only_reads = True
+
+    def __init__(self, mcp: ThreadMcp, names: ToolNames, servers: dict[str, ThreadServer]) -> None:
+        self._mcp = mcp
+        self._names = names
+        self._index = ToolIndex({name: server.tools for name, server in servers.items()})
+        self.spec: Raw = search_spec({name: server.instructions for name, server in servers.items()})
+
+    async def run(self, call: ToolCall) -> str:
+        given = call.arguments(SearchArguments)
+        found = self._index.search(given.query, given.count)
+        remembered = self._mcp.found
+        for each in found:
+            remembered.pop((each.server, each.tool.name), None)
+            remembered[each.server, each.tool.name] = None
+        while len(remembered) > MAX_FOUND:
+            del remembered[next(iter(remembered))]
+        return plain_answer(self._names, found)
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+_SERVER: Final = text("The server, by its name. Default: all of them.")
+_CURSOR: Final = text("Where to go on: the `nextCursor` of the last answer. Only together with `server`.")
+
+
+class ListArguments(Struct, frozen=True, kw_only=True):
+    server: str | None = None
+    cursor: str | None = None
+
+
+class ReadArguments(Struct, frozen=True, kw_only=True):
+    server: str
+    uri: str
+
+
+class ListResources(Tool):
+    name = "list_mcp_resources"
+    only_reads = True
+    kind: ListKind = "resources"
+    spec: Raw = function_spec(
+        name,
+        "Lists what MCP servers have to read: files, schemas, facts of an application. Prefer that to the web.",
+        {"server": _SERVER, "cursor": _CURSOR},
+    )
+
+    async def run(self, call: ToolCall) -> Output:
+        from treadle.agent.tools.mcp_calls import list_resources
+
+        return await list_resources(call, call.arguments(ListArguments), self.kind)
+
+
+class ListResourceTemplates(ListResources):
+    name = "list_mcp_resource_templates"
+    kind: ListKind = "resources/templates"
+    spec: Raw = function_spec(
+        name,
+        "Lists the patterns of URIs that MCP servers can make something to read of.",
+        {"server": _SERVER, "cursor": _CURSOR},
+    )
+
+
+class ReadResource(Tool):
+    name = "read_mcp_resource"
+    only_reads = True
+    spec: Raw = function_spec(
+        name,
+        "Reads a resource of an MCP server.",
+        {
+            "server": text("The server, exactly as the list of resources names it."),
+            "uri": text("The URI of the resource, as it is listed or made of a template."),
+        },
+        required=("server", "uri"),
+    )
+
+    async def run(self, call: ToolCall) -> Output:
+        from treadle.agent.tools.mcp_calls import read_resource
+
+        return await read_resource(call, call.arguments(ReadArguments))

@@ -1,0 +1,219 @@
+"""Input of a turn, from a user or a program: checked on arrival, waiting for the model, and handed to it.
+
+It owns how much may wait (`PendingInput`), and the way from there into the model's history and onto the clients'
+screens. Local images and skills are read when the message is handed to the model; one that cannot be read becomes a
+text that says so, because the rest of what the user said is worth sending.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from treadle.agent.event import new_id
+from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, ExecError, RpcError
+from treadle.execution.bounded_reads import read_in_thread
+from treadle.execution.project_files import ProjectFiles
+from treadle.execution.sandbox.policy import contains
+from treadle.execution.uris import native_path
+from treadle.execution.user_files import read_regular
+from treadle.protocol.app.base import Unknown
+from treadle.protocol.app.item_parts import (
+    ImageUserInput,
+    LocalImageUserInput,
+    SkillUserInput,
+    TextUserInput,
+    UserInput,
+)
+from treadle.protocol.app.items import FunctionCallOutputThreadItem, UserMessageThreadItem
+from treadle.protocol.app.turns import TurnToolOutput
+from treadle.store.contract import DropQueued
+
+if TYPE_CHECKING:
+    from treadle.agent.thread.thread import Thread
+    from treadle.agent.turn.turn import SideConversation
+    from treadle.agent.turn.turn_items import TurnItems
+    from treadle.execution.sandbox.profile_sandbox import Confinement
+
+# Messages that may wait for the running response; each may be a mebibyte.
+MAX_PENDING: Final = 64
+MAX_PREVIEW: Final = 2_000
+MAX_INPUT_CHARS: Final = 1 << 20
+MAX_SKILL_BYTES: Final = 1 << 20
+_SILENT: Final = "its file system does not answer"
+# What stands before a picture that was sent by its path.
+IMAGE_OPENING: Final = re.compile(r'<image name=\[LoadedImage #\d+\] path="(.*)">', re.DOTALL)
+
+
+class Input(Struct, frozen=True):
+    parts: tuple[UserInput, ...]
+    client_id: str | None = None
+    tool_output: TurnToolOutput | None = None
+    queued_id: str | None = None  # of a message that waited in the thread's queue
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.parts and self.tool_output is None
+
+
+class PendingInput:
+    """The input of one turn, whose number it has. `memory` has what its model has seen."""
+
+    def __init__(self, thread: Thread, memory: Thread | SideConversation, number: int, items: TurnItems) -> None:
+        self._thread = thread
+        self._memory = memory
+        self._number = number
+        self._items = items
+        self._waiting: deque[Input] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, given: Input) -> None:
+        """Raises `RpcError` when too much waits already. Nothing is not added."""
+        if given.is_empty:
+            return
+        if len(self._waiting) >= MAX_PENDING:
+            raise RpcError(
+                OVERLOADED, f"{MAX_PENDING} messages wait for the model already; retry later.", OVERLOAD_DATA
+            )
+        self._waiting.append(given)
+
+    @property
+    def queued_ids(self) -> frozenset[str]:
+        """What was taken from the thread's queue, and is still in it for the store."""
+        return frozenset(given.queued_id for given in self._waiting if given.queued_id is not None)
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    async def take(self) -> None:
+        """Hand what waits to the model, and show it."""
+        await self._thread.load_history()
+        while self._waiting:
+            given = self._waiting[0]  # until it was read: an interrupt meanwhile must not lose it
+            if given.tool_output is not None:
+                self._waiting.popleft()
+                self._take_tool_output(given.tool_output)
+                continue
+            settings, home = self._thread.settings, self._thread.services.home
+            items = await model_items(given.parts, settings.cwd, home, settings.confinement)
+            self._waiting.popleft()
+            self._take_message(given, items)
+            if given.queued_id is not None:
+                # Before the model hears of it: a server that dies now must not send it again.
+                await self._thread.journal.flush()
+
+    def _take_message(self, given: Input, items: list[dict[str, object]]) -> None:
+        thread = self._thread
+        writes = self._memory.add_history(items, self._number)
+        if not thread.record.listed:
+            preview = thread.record.preview or text_of(given.parts)[:MAX_PREVIEW]
+            writes.append(thread.save(preview=preview, listed=True))
+        if given.queued_id is not None:
+            writes.append(DropQueued(thread.id, given.queued_id))
+        item = UserMessageThreadItem(id=new_id(), content=given.parts, client_id=given.client_id)
+        self._items.show(item, *writes)
+
+    def _take_tool_output(self, told: TurnToolOutput) -> None:
+        item = FunctionCallOutputThreadItem(
+            id=f"fco_{new_id()}", name=told.name, output=told.output, namespace=told.namespace
+        )
+        output = {"type": "function_call_output", "name": told.name, "output": told.output}
+        if told.namespace is not None:
+            output["namespace"] = told.namespace
+        self._items.show(item, *self._memory.add_history([output], self._number))
+
+
+# --- what was said, as it is checked and as the model gets it -------------------------------------------------------
+
+
+def check_input(inputs: Sequence[UserInput]) -> None:
+    """Raises `RpcError` for input that cannot be taken."""
+    chars = sum(len(part.text) for part in inputs if isinstance(part, TextUserInput))
+    if chars > MAX_INPUT_CHARS:
+        raise RpcError(
+            INVALID_PARAMS,
+            f"Input exceeds the maximum length of {MAX_INPUT_CHARS} characters.",
+            {"input_error_code": "input_too_large", "max_chars": MAX_INPUT_CHARS, "actual_chars": chars},
+        )
+    for part in inputs:
+        if isinstance(part, ImageUserInput) and not isinstance(part.url, str) and not isinstance(part.file_id, str):
+            raise RpcError(INVALID_REQUEST, "Invalid request: an image needs a `url` or a `fileId`")
+
+
+def text_of(inputs: Sequence[UserInput | Unknown]) -> str:
+    """What was typed, for previews and for search."""
+    return "\n".join(part.text for part in inputs if isinstance(part, TextUserInput))
+
+
+async def model_items(
+    inputs: Sequence[UserInput], cwd: str, home: str | None = None, confinement: Confinement | None = None
+) -> list[dict[str, Any]]:
+    """One user message, and one more for each skill. The rest is for `ProjectFiles`, by which files are read."""
+    content: list[dict[str, Any]] = []
+    skills: list[dict[str, Any]] = []
+    images = 0
+    for part in inputs:
+        match part:
+            case TextUserInput():
+                content.append({"type": "input_text", "text": part.text})
+            case ImageUserInput():
+                images += 1
+                image: dict[str, Any] = {"type": "input_image"}
+                image |= {"image_url": part.url} if isinstance(part.url, str) else {"file_id": part.file_id}
+                content.append(image if part.detail is None else {**image, "detail": part.detail})
+            case LocalImageUserInput():
+                images += 1
+                content += await _local_image(part, images, ProjectFiles(cwd, home, confinement))
+            case SkillUserInput():
+                text = await _skill(part, ProjectFiles(cwd, home, confinement))
+                skills.append(_message([{"type": "input_text", "text": text}]))
+            case _:
+                pass  # a mention is in the text already; sound is for models that are not here yet
+    return ([_message(content)] if content else []) + skills
+
+
+def _message(content: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": content}
+
+
+async def _local_image(part: LocalImageUserInput, number: int, project: ProjectFiles) -> list[dict[str, Any]]:
+    # Loaded with the first picture.
+    from treadle.execution.files.local_files import LocalFiles
+    from treadle.tools.specs import ToolInputError
+    from treadle.tools.view_image import load_image
+
+    try:
+        policy = await read_in_thread(lambda: project.policy)
+        image = await load_image(LocalFiles(policy), part.path, project.cwd)
+    except (ToolInputError, ExecError, TimeoutError) as error:
+        reason = str(error) or _SILENT
+        return [{"type": "input_text", "text": f"The image {part.path} could not be read: {reason}"}]
+    shown: dict[str, Any] = {"type": "input_image", "image_url": image.data_url}
+    if part.detail is not None:
+        shown["detail"] = part.detail
+    return [
+        {"type": "input_text", "text": f'<image name=[LoadedImage #{number}] path="{part.path}">'},
+        shown,
+        {"type": "input_text", "text": "</image>"},
+    ]
+
+
+async def _skill(part: SkillUserInput, project: ProjectFiles) -> str:
+    try:
+        path = native_path(part.path)
+        is_own = project.home is not None and contains(os.path.join(project.home, "skills"), path)
+        read = partial(read_regular if is_own else project.read, path, MAX_SKILL_BYTES)
+        found = await read_in_thread(read)
+        reason = project.left_out.get(path, "there is no such file")
+    except (ExecError, TimeoutError) as error:
+        found, reason = None, str(error) or _SILENT
+    body = f"This skill could not be read: {reason}" if found is None else found[0].decode("utf-8", "replace")
+    return f"<skill>\n<name>{part.name}</name>\n<path>{part.path}</path>\n{body}\n</skill>"

@@ -1,0 +1,496 @@
+"""`Turn`: one request and all that follows from it. It owns the task that does the work, and its end.
+
+What the work is comes from outside: the loop of a regular turn, a compaction, a review, a command of the user. A turn
+is active from the moment it is made until its end begins: it can be steered and interrupted from the first to the last.
+
+    made ──start──▶ in progress ──────────────▶ completed
+    (its record is      │  │  └─ interrupt ────▶ interrupted
+     stored, nobody     │  └─── error ─────────▶ failed
+     is told)           └────── store fails ───▶ failed, as far as clients are told; later readers find it interrupted
+
+The order at the end has reasons. Side tasks end before anything is written, because they write too. Input that came too
+late for the model is still taken: the user has said it. Whoever has interrupted the turn is answered before the end is
+published, and the thread is idle in memory (`end_turn`) before `turn/completed`: a client that starts the next turn on
+that event must find it so. The claim is released after everything was emitted and before it is committed: the journal
+keeps the order, and the next turn need not wait. An interrupt before the first step does not cancel the task, which
+would never run: the turn begins, does no work, and ends as interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, structs
+
+from treadle.agent.event import new_id, now_ms
+from treadle.agent.model_failures import error_info, model_failure
+from treadle.agent.thread.model_history import History, aborted_output
+from treadle.agent.thread.thread import Thread
+from treadle.agent.thread.thread_state import Settings, Usage
+from treadle.agent.turn.pending_input import Input, PendingInput
+from treadle.agent.turn.turn_items import TurnItems
+from treadle.config import model_facts
+from treadle.errors import TreadleError
+from treadle.llm import ModelError
+from treadle.logs.trace import IDS
+from treadle.protocol.app.base import encode
+from treadle.protocol.app.notifications import (
+    ErrorNotification,
+    ThreadStatusChangedNotification,
+    ThreadTokenUsageUpdatedNotification,
+    TurnCompletedNotification,
+    TurnStartedNotification,
+    WarningNotification,
+)
+from treadle.protocol.app.turns import Turn as WireTurn
+from treadle.protocol.app.turns import TurnError
+from treadle.store.contract import StoreError, TurnRecord, Write
+
+if TYPE_CHECKING:
+    from treadle.agent.tools.patch_call import TurnDiff
+    from treadle.config import ModelFacts
+    from treadle.llm import TokenUsage
+    from treadle.llm.catalogue import Price
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+Work: TypeAlias = Callable[["Turn"], Awaitable[None]]
+Kind: TypeAlias = Literal["regular", "compact", "shell", "review"]
+Status: TypeAlias = Literal["inProgress", "completed", "interrupted", "failed"]
+ABORTED_NOTE: Final = (
+    "<turn_aborted>\nThe user interrupted the previous turn on purpose. Commands that were running then may have been "
+    "ended half way; look at the state of things before you go on.\n</turn_aborted>"
+)
+
+
+class SideConversation:
+    """A private conversation with a model inside a turn, beside that of the thread: with a reviewer, say.
+
+    Its model has a history, tools and settings of its own: `settings` derives them from those of the thread, which may
+    change meanwhile. Nothing of it is stored: the work of the turn shows and stores what is to stay. What it costs
+    counts for the thread.
+    """
+
+    def __init__(self, settings: Callable[[Thread], Settings], tools: frozenset[str]) -> None:
+        self.settings = settings
+        self._tools = tools
+        self.history: History = History()
+
+    def has(self, tool: str) -> bool:
+        return tool in self._tools
+
+    def model_facts(self, thread: Thread) -> ModelFacts:
+        settings = self.settings(thread)
+        return model_facts(settings.model, thread.services.config_for(settings))
+
+    def add_history(self, items: Sequence[Any], turn: int, origin: str | None = None) -> list[Write]:
+        """Add to the history, as a thread does; there is nothing to be stored."""
+        for item in items:
+            self.history.add(item if isinstance(item, Raw) else Raw(msgspec.json.encode(item)), origin)
+        return []
+
+
+class TurnState:
+    """`begun` is whether the start of the turn was emitted; until then nobody but who asked for it knows it."""
+
+    def __init__(self, number: int) -> None:
+        self.id: str = new_id()
+        self.number: int = number
+        self.status: Status = "inProgress"
+        self.error: TurnError | None = None
+        self.begun: bool = False
+        self.duration_ms: int | None = None
+        self._started_ms = 0
+        self._completed_ms: int | None = None
+        self._began = 0.0  # by the clock that nobody sets
+
+    def begin(self) -> None:
+        self._started_ms = now_ms()
+        self._began = time.monotonic()
+        self.begun = True
+
+    def fail(self, error: TurnError) -> None:
+        self.status = "failed"
+        self.error = error
+
+    def end(self) -> None:
+        self._completed_ms = max(now_ms(), self._started_ms)  # the clock may have been set back meanwhile
+        self.duration_ms = int((time.monotonic() - self._began) * 1000) if self.begun else 0
+
+    def record(self, thread_id: str, usage: Usage) -> TurnRecord:
+        """The turn as it is stored; `usage` is that of the thread, which counts when the turn is over."""
+        return TurnRecord(
+            thread_id=thread_id,
+            number=self.number,
+            id=self.id,
+            status=self.status,
+            started_at=self._started_ms // 1000 if self._started_ms else None,
+            completed_at=None if self._completed_ms is None else self._completed_ms // 1000,
+            duration_ms=self.duration_ms,
+            error=None if self.error is None else encode(self.error),
+            usage=None if self.status == "inProgress" else encode(usage),
+        )
+
+    def wire(self) -> WireTurn:
+        return WireTurn(
+            id=self.id,
+            items=(),
+            status=self.status,
+            completed_at=None if self._completed_ms is None else self._completed_ms // 1000,
+            duration_ms=self.duration_ms,
+            error=self.error,
+            items_view="notLoaded",
+            root_turn_id=self.id,
+            started_at=self._started_ms // 1000 if self._started_ms else None,
+        )
+
+    def fresh(self) -> WireTurn:
+        """The turn as it is given to whoever asked for it."""
+        return structs.replace(self.wire(), started_at=None)
+
+
+class TurnReport:
+    """`pending_usage` is that of a response whose calls still run; `tokens` are those of the turn so far."""
+
+    def __init__(self, thread: Thread, turn_id: str, side: SideConversation | None = None) -> None:
+        self._thread = thread
+        self._turn_id = turn_id
+        self._side = side
+        self.pending_usage: TokenUsage | None = None
+        self.tokens: int = 0
+
+    def warning(self, message: str) -> None:
+        self._thread.journal.emit("warning", WarningNotification(message=message, thread_id=self._thread.id))
+
+    def error(self, error: TurnError, *, will_retry: bool) -> None:
+        self._thread.journal.emit("error", self.error_params(error, will_retry=will_retry))
+
+    def error_params(self, error: TurnError, *, will_retry: bool) -> ErrorNotification:
+        return ErrorNotification(thread_id=self._thread.id, turn_id=self._turn_id, error=error, will_retry=will_retry)
+
+    def usage(self) -> None:
+        """Count a response that is over with its calls, once."""
+        usage, self.pending_usage = self.pending_usage, None
+        if usage is None:
+            return
+        thread = self._thread
+        self.tokens += usage.total_tokens
+        price = thread.model_facts.price if self._side is None else self._side.model_facts(thread).price
+        cost = None if price is None else price.cost(usage)
+        before, added = thread.state.usage, thread.state.usage.add(usage, self._turn_id, cost)
+        if self._side is not None:  # it costs, and the context of the thread is what it was
+            added = structs.replace(added, last=before.last)
+        thread.change_state(usage=added)
+        self._emit_usage()
+
+    def review_cost(self, usage: TokenUsage | None, price: Price | None) -> None:
+        """An automatic review costs something, but its tokens are not those of the conversation."""
+        thread = self._thread
+        cost = None if usage is None or price is None else price.cost(usage)
+        thread.change_state(usage=thread.state.usage.spend(self._turn_id, cost))
+
+    def context_size(self, tokens: int) -> None:
+        """After a compaction: nothing was used for it, but the context has another size, which is estimated."""
+        thread = self._thread
+        thread.change_state(usage=thread.state.usage.resized(tokens, self._turn_id))
+        self._emit_usage()
+
+    def _emit_usage(self) -> None:
+        params = usage_notification(self._thread, self._turn_id)
+        self._thread.journal.emit("thread/tokenUsage/updated", params, self._thread.save())
+
+
+def usage_notification(thread: Thread, turn_id: str) -> ThreadTokenUsageUpdatedNotification:
+    usage = thread.state.usage.on_wire(thread.model_facts.usable_window)
+    return ThreadTokenUsageUpdatedNotification(thread_id=thread.id, turn_id=turn_id, token_usage=usage)
+
+
+class Turn:
+    def __init__(
+        self, thread: Thread, work: Work, *, kind: Kind = "regular", side: SideConversation | None = None
+    ) -> None:
+        self.thread = thread
+        self.kind: Kind = kind
+        self.side = side
+        self._memory: Thread | SideConversation = thread if side is None else side
+        self.state: TurnState = TurnState(thread.next_turn())
+        self.id: str = self.state.id
+        self.number: int = self.state.number
+        self.items: TurnItems = TurnItems(thread, self.state)
+        self.input: PendingInput = PendingInput(thread, self._memory, self.number, self.items)
+        self.report: TurnReport = TurnReport(thread, self.id, side)
+        self.output_schema: Any = None
+        self.max_iterations: int | None = None  # rounds of tool calls; None has no limit
+        self.max_output_tokens: int | None = None  # of a response; None leaves it to the model
+        self.calls: dict[str, str] = {}  # call ids without an output yet, with the type of the call
+        self.called = False  # whether the model has used a tool
+        self.answered = False  # whether the model has said anything
+        self.reviews: list[str] = []  # what the automatic reviewer has decided last, `approved` or `denied`
+        self.not_before: float = 0.0  # loop time before which the turn does not end: a workaround for a client
+        self.on_end: Callable[[Turn], None] = lambda turn: None  # called when the thread has a goal or a queue
+        self.diff: TurnDiff | None = None  # what patches have changed, when there was one
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._side_tasks: set[asyncio.Task[None]] = set()
+        self._interrupts: list[asyncio.Future[None]] = []  # whoever waits for the work to stop
+        self._ending = False
+        self._aborting = False
+        self._unstored = False  # cancelled because the journal has failed
+        self._released = False
+        self._ended = asyncio.Event()
+
+    # --- from outside ---
+
+    def start(self) -> None:
+        """Under `thread.acquire`, which the end of the turn releases."""
+        self.thread.journal.write(self._record())
+        self.thread.start_turn(self)
+        self._task = self.thread.services.spawn(self._run(), f"turn {self.id}")
+
+    @property
+    def active(self) -> bool:
+        """Whether the turn can still be steered and interrupted."""
+        return not self._ending
+
+    def steer(self, given: Input) -> None:
+        """Raises `RpcError` when too much waits for the model already."""
+        self.input.add(given)
+
+    def interrupt(self) -> asyncio.Future[None]:
+        """End it as interrupted. The future is done when the work has stopped, before the end is published."""
+        stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._interrupts.append(stopped)
+        if not self._aborting and not self._ending:
+            self._aborting = True
+            if self._task is not None and self.state.begun:
+                self._task.cancel()
+        return stopped
+
+    def stop_unstored(self) -> None:
+        """End it at once, because the journal has failed. A turn that has not begun sees that when it begins."""
+        if self._task is not None and self.state.begun and not (self._aborting or self._ending):
+            self._unstored = True
+            self._task.cancel()
+
+    async def abort(self) -> None:
+        self.interrupt()
+        await self._ended.wait()
+
+    async def wait(self) -> None:
+        """Wait until the end of the turn is stored and published."""
+        await self._ended.wait()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """A side task: it runs beside the work, and the turn waits for it."""
+        task = self.thread.services.spawn(work, f"side task of turn {self.id}")
+        self._side_tasks.add(task)
+        task.add_done_callback(self._side_tasks.discard)
+
+    def snapshot(self) -> WireTurn:
+        """The turn with everything that has happened in it so far."""
+        return structs.replace(self.state.wire(), items=self.items.all(), items_view="full")
+
+    # --- for the work ---
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that the model works with."""
+        return self.thread.settings if self.side is None else self.side.settings(self.thread)
+
+    @property
+    def history(self) -> History:
+        """What the model has seen."""
+        history = self._memory.history
+        assert history is not None
+        return history
+
+    def add_history(self, items: Sequence[Any], origin: str | None = None) -> list[Write]:
+        """Add to what the model has seen; the writes are for the journal. `origin` is that of thoughts."""
+        return self._memory.add_history(items, self.number, origin)
+
+    def try_finish(self) -> bool:
+        """Take no more input, unless some came in meanwhile: then the work goes on."""
+        if self.input:
+            return False
+        self._ending = True
+        return True
+
+    async def wait_side_tasks(self) -> None:
+        """Wait until the turn may end; it can still be steered and interrupted meanwhile."""
+        delay = self.not_before - asyncio.get_running_loop().time()
+        if delay > 0:
+            await asyncio.sleep(delay)
+        await self._join_side_tasks()
+
+    # --- the task ---
+
+    async def _run(self) -> None:
+        IDS.set({**IDS.get(), "thread": self.thread.id, "turn": self.id})  # for this task and those that it starts
+        try:
+            failure = await self._do_work()
+            self._ending = True
+            for task in self._side_tasks:
+                task.cancel()
+            await self._join_side_tasks()
+            try:
+                if failure is None:
+                    await self._end()
+            except StoreError as error:
+                failure = error
+            if failure is not None:
+                self._end_unstored(failure)
+        finally:
+            self._ended.set()
+        if self.thread.state.goal is not None or self.thread.queued:
+            self.on_end(self)
+
+    async def _do_work(self) -> StoreError | None:
+        """Until it is done or fails; the failure of a store that cannot store how it ended."""
+        try:
+            self._begin()
+            if not self._aborting:
+                try:
+                    await self._work(self)
+                except ModelError:
+                    # A command of the user goes on when the model fails, and belongs to the turn as long as it does.
+                    await self._join_side_tasks()
+                    raise
+            self.state.status = "interrupted" if self._aborting else "completed"
+        except BaseException as error:
+            try:
+                return self._stopped(error)
+            finally:
+                # The frames that an error went through hold the request, with the whole history, and the error itself:
+                # a cycle that would wait for the garbage collector, which counts objects and not bytes.
+                before: BaseException | None = error
+                while before is not None:
+                    before.__traceback__ = None
+                    before.__context__, before = None, before.__context__
+        return None
+
+    def _stopped(self, error: BaseException) -> StoreError | None:
+        match error:
+            case asyncio.CancelledError() if self._aborting or self._unstored:
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+                self.state.status = "interrupted"
+                return self.thread.journal.failure
+            case StoreError() if self.thread.journal.failure is not None:
+                return error
+            case StoreError():  # something could not be read; that it failed can be stored
+                self._fail(f"the thread cannot be read: {error.message}")
+                self.input.clear()
+            case ModelError():
+                provider = self.thread.services.config_for(self.settings).providers.get(self.settings.model_provider)
+                failure = model_failure(error, provider)
+                info = error_info(error)
+                self.state.fail(TurnError(message=error.message, codex_error_info=info, failure=failure))
+            case TreadleError():
+                self._fail(str(error))
+            case Exception():
+                logger.exception("turn %s failed", self.id)
+                self._fail(f"internal error: {type(error).__name__}: {error}")
+            case _:
+                raise error
+        return None
+
+    def _fail(self, message: str) -> None:
+        self.state.fail(TurnError(message=message, codex_error_info="other"))
+
+    async def _join_side_tasks(self) -> None:
+        while self._side_tasks:
+            await asyncio.wait(self._side_tasks)
+
+    # --- beginning and end ---
+
+    def _begin(self) -> None:
+        thread = self.thread
+        self.state.begin()
+        thread.turn_begun()
+        if logger.isEnabledFor(logging.INFO):
+            model = {"model": self.settings.model, "provider": self.settings.model_provider}
+            logger.info("turn started", {"kind": self.kind, **model})
+        params = TurnStartedNotification(thread_id=thread.id, turn=self.state.wire())
+        thread.journal.emit("turn/started", params, self._record())
+        if thread.state.queue_held:
+            thread.hold_queue(False)
+            thread.journal.write(thread.save())
+
+    async def _end(self) -> None:
+        thread, state = self.thread, self.state
+        if self.input or state.status != "failed":  # it may have failed because the history cannot be read
+            await self.input.take()
+        self.report.usage()
+        # After an early end: open items are closed, calls get an output, and the model is told why.
+        left = self.items.end_open(early=state.status != "completed")
+        if thread.history is not None and self.side is None:
+            outputs = [aborted_output(kind, call_id) for call_id, kind in self.calls.items()]
+            self.calls.clear()
+            if state.status == "interrupted" and self.kind == "regular":
+                outputs.append(developer_message(ABORTED_NOTE))
+            left += thread.add_history(outputs, self.number)
+        thread.journal.write(*left)
+        self._resolve_interrupts()
+        state.end()
+        self._log_end()
+        if thread.state.goal is not None:
+            thread.goal.account(self.id, self.report.tokens, (state.duration_ms or 0) // 1000)
+        thread.hold_queue(state.status == "interrupted")
+        thread.end_turn(self, failed=state.status == "failed")
+        thread.publish_status()
+        if state.error is not None:
+            self.report.error(state.error, will_retry=False)
+        # A completed turn repeats the last message of the agent: clients make titles and previews of it.
+        ended = state.wire()
+        if state.status == "completed" and self.items.last_message is not None:
+            ended = structs.replace(ended, items=(self.items.last_message,), items_view="summary")
+        params = TurnCompletedNotification(thread_id=thread.id, turn=ended)
+        saved = thread.save(recency_at=now_ms())
+        thread.journal.emit("turn/completed", params, self._record(), saved, *thread.prune_events())
+        self._release()
+        await thread.journal.flush()
+
+    def _end_unstored(self, failure: StoreError) -> None:
+        """The store cannot store the end of the turn: clients are told, and later readers find it interrupted."""
+        thread, state = self.thread, self.state
+        error = TurnError(message=f"the thread cannot be saved: {failure.message}", codex_error_info="other")
+        state.fail(error)
+        state.end()
+        self._log_end()
+        thread.end_turn(self, failed=True)
+        thread.drop_history()
+        self._resolve_interrupts()
+        publish = thread.journal.publish_unnumbered
+        publish("thread/status/changed", ThreadStatusChangedNotification(thread_id=thread.id, status=thread.status))
+        publish("error", self.report.error_params(error, will_retry=False))
+        publish("turn/completed", TurnCompletedNotification(thread_id=thread.id, turn=state.wire()))
+        self._release()
+
+    def _resolve_interrupts(self) -> None:
+        for stopped in self._interrupts:
+            self.thread.journal.resolve_in_order(stopped)
+
+    def _release(self) -> None:
+        if not self._released:
+            self._released = True
+            self.thread.release()
+
+    def _log_end(self) -> None:
+        state = self.state
+        if logger.isEnabledFor(logging.INFO):
+            numbers = {"duration_ms": state.duration_ms, "tokens": self.report.tokens}
+            logger.info("turn ended", {"status": state.status, **numbers})
+
+    def _record(self) -> TurnRecord:
+        return self.state.record(self.thread.id, self.thread.state.usage)
+
+
+def developer_message(text: str) -> Raw:
+    content = [{"type": "input_text", "text": text}]
+    return Raw(msgspec.json.encode({"type": "message", "role": "developer", "content": content}))

@@ -1,0 +1,124 @@
+"""`ChatThread`: what a session knows of its thread, and the words for it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import msgspec
+from msgspec import Struct
+
+from treadle.cli.terminal import printable_line
+from treadle.protocol.app.settings import ThreadSettings
+from treadle.protocol.app.threads import ThreadTokenUsage
+
+
+class ChatThread(Struct, frozen=True, kw_only=True):
+    """The thread of a session: made of the server's answer to start, resume or fork, and kept up to date by its
+    notifications."""
+
+    id: str
+    name: str | None
+    model: str
+    provider: str
+    effort: str | None
+    cwd: str
+    sandbox: str
+    approvals: str
+    confinement: str | None
+    """The type of the sandbox policy; None for a profile of the user, which has rules of its own."""
+    network: bool
+    """Whether the sandbox lets commands use the network."""
+    usage: ThreadTokenUsage | None = None
+
+    @classmethod
+    def of(cls, answer: Any) -> Self:
+        """The thread of an answer to `thread/start`, `thread/resume` or `thread/fork`."""
+        return cls(
+            id=answer.thread.id,
+            name=answer.thread.name,
+            model=answer.model,
+            provider=answer.model_provider,
+            cwd=answer.cwd,
+            **_described(
+                answer.reasoning_effort, answer.approval_policy, answer.sandbox, answer.active_permission_profile
+            ),
+        )
+
+    def with_settings(self, settings: ThreadSettings) -> Self:
+        return msgspec.structs.replace(
+            self,
+            model=settings.model,
+            provider=settings.model_provider,
+            cwd=settings.cwd,
+            **_described(
+                settings.effort, settings.approval_policy, settings.sandbox_policy, settings.active_permission_profile
+            ),
+        )
+
+    def with_name(self, name: str | None) -> Self:
+        return msgspec.structs.replace(self, name=name)
+
+    def with_usage(self, usage: ThreadTokenUsage) -> Self:
+        return msgspec.structs.replace(self, usage=usage)
+
+    @property
+    def context_left(self) -> int | None:
+        """The part of the context window that is left, in percent; None when it is not known."""
+        if self.usage is None or not self.usage.model_context_window:
+            return None
+        used = self.usage.last.total_tokens / self.usage.model_context_window
+        return max(0, round(100 * (1 - used)))
+
+
+def sandbox_words(policy: Any, profile: Any) -> str:
+    """A sandbox as `--sandbox` names it. A profile of the user goes by its name: the policy beside it is only the
+    nearest one."""
+    if profile is not None and not profile.id.startswith(":"):
+        return f"{profile.id} (profile)"
+    name = str(getattr(policy, "type", "unknown"))
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def tokens_words(count: int) -> str:
+    """A number of tokens in short: 950, 12.3k, 1.2M."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1_000_000:.1f}M"
+
+
+def cost_words(dollars: float | None) -> str:
+    """A cost; empty when it is zero or not known."""
+    return f"${dollars:.4f}" if dollars else ""
+
+
+def _described(effort: Any, approvals: Any, policy: Any, profile: Any) -> dict[str, Any]:
+    """The members that are words made of the server's values."""
+    is_own = profile is not None and not profile.id.startswith(":")
+    network = getattr(policy, "network_access", False)
+    return {
+        "effort": None if effort is None else str(effort),
+        "approvals": approvals if isinstance(approvals, str) else "granular",
+        "sandbox": sandbox_words(policy, profile),
+        "confinement": None if is_own else str(getattr(policy, "type", "unknown")),
+        "network": not is_own and network in (True, "enabled"),
+    }
+
+
+def status_line(facts: ChatThread, width: int) -> str:
+    """The line at the bottom, of at most `width` characters: model, sandbox, thread, tokens, cost. What does not fit is
+    left out, the least needed first."""
+    usage = facts.usage
+    left = facts.context_left
+    # What does not fit is left out, the highest number first.
+    ranked = [
+        (0, printable_line(facts.model)),
+        (1, printable_line(facts.sandbox)),
+        (4, printable_line(facts.name) if facts.name else f"thread {facts.id[-8:]}"),
+        (2, f"{tokens_words(usage.total.total_tokens)} tokens" if usage is not None else ""),
+        (3, cost_words(usage.thread_cost_usd or usage.cost_usd) if usage is not None else ""),
+        (5, f"{left}% context left" if left is not None else ""),
+    ]
+    parts = [part for part in ranked if part[1]]
+    while len(parts) > 1 and len(" · ".join(text for _, text in parts)) > width:
+        parts.remove(max(parts))
+    return " · ".join(text for _, text in parts)[:width]

@@ -1,0 +1,68 @@
+"""`treadle mcp-server`: Treadle as an MCP server, for clients that give a model its tools.
+
+What the tools do is in `mcp_threads`; they work on the threads of an app-server in this process. The conversation is
+`treadle.mcp.mcp_serving`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+
+from treadle.cli.in_process import open_client
+from treadle.cli.mcp_threads import ThreadTools
+from treadle.cli.own_process import exit_with_deadline, start_logging, stop_on_signals, take_stdio
+from treadle.errors import TreadleError
+from treadle.mcp.mcp_serving import McpConnection
+from treadle.transport.stdio import stdio_channel
+
+_EXAMPLES = """\
+examples:
+  treadle mcp-server
+      as MCP clients start it: messages on standard input and output
+  treadle mcp-server -c sandbox_mode=read-only
+      with settings that go before those of config.toml
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="what is logged to standard error (default: TREADLE_LOG, else warning)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve one client, as long as it is there; gives the exit code."""
+    overrides = tuple(arguments.config_overrides)
+    try:
+        reader, writer = take_stdio()
+        start_logging("warning", arguments.log_level, overrides)
+        return asyncio.run(_serve(reader, writer, overrides))
+    except TreadleError as error:
+        # Only when the start fails.
+        from treadle.cli.problem import report
+        from treadle.cli.streams import REFUSED
+        from treadle.config import ConfigError
+
+        code = report("mcp-server", error)
+        return REFUSED if isinstance(error, ConfigError) else code
+
+
+async def _serve(reader: int, writer: int, overrides: tuple[str, ...]) -> int:
+    stop = stop_on_signals()
+    threads = ThreadTools()
+    async with open_client("treadle_mcp_server", overrides, cwd=os.getcwd(), approval_handler=threads.answer) as client:
+        threads.client = client
+        connection = McpConnection(await stdio_channel(reader, writer, "stdio"), threads)
+        closed = asyncio.ensure_future(connection.wait_closed())
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        connection.close()
+        await closed
+    exit_with_deadline()
+    return 0

@@ -1,1 +1,0 @@
-"""Turns on another agent's program: each is one run of it."""

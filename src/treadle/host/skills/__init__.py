@@ -1,1 +1,0 @@
-"""What the agent knows how to do: folders with a `SKILL.md`."""

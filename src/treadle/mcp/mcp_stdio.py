@@ -1,0 +1,142 @@
+"""`StdioTransport`: an MCP server that is a process of an execution environment, spoken to in lines of JSON.
+
+It owns the process: its start, the framing of what it writes, its log, and its end with all its descendants. The
+execution layer sees to it that none of them outlives this program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from treadle.errors import ExecError
+from treadle.execution.environment import Environment
+from treadle.execution.process import Process
+from treadle.execution.process_values import (
+    Evicted,
+    ExecParams,
+    Exited,
+    Failed,
+    Output,
+    OutputStream,
+    WriteStatus,
+)
+from treadle.mcp.mcp_messages import McpError
+from treadle.mcp.mcp_session import MAX_FRAME, McpReceiver
+from treadle.protocol.exec import EnvPolicy
+from treadle.transport.stdio import LineFramer
+
+# After its input has ended a server may finish what it does; then it is told to end, and then it is killed.
+END_S: Final = 2.0
+TERMINATE_S: Final = 1.0
+# For all of its end, with what the helper that ends processes may take.
+CLOSE_S: Final = 10.0
+MAX_LOG_LINE: Final = 4096
+
+
+class StdioTransport:
+    """One process. `log_line` gets what it writes to its standard error, line by line."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        argv: tuple[str, ...],
+        *,
+        cwd: str,
+        env: dict[str, str],
+        env_policy: EnvPolicy | None,
+        name: str,
+        log_line: Callable[[str], None],
+    ) -> None:
+        self._environment = environment
+        self._params = ExecParams(
+            process_id=f"mcp-{name[:40]}-{uuid.uuid4()}",
+            argv=argv,
+            cwd=cwd,
+            env=env,
+            env_policy=env_policy,
+            pipe_stdin=True,
+        )
+        self._log_line = log_line
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._framer = LineFramer(max_line=MAX_FRAME)
+        self._errors = LineFramer(max_line=MAX_LOG_LINE)
+
+    async def open(self, receiver: McpReceiver) -> None:
+        try:
+            self._process = await self._environment.start(self._params)
+        except ExecError as error:
+            raise McpError("start", error.message) from None
+        self._reading = asyncio.get_running_loop().create_task(self._read(self._process, receiver))
+
+    async def send(self, frame: bytes, request_id: int | None = None) -> None:
+        assert self._process is not None
+        try:
+            written = await self._process.write(frame + b"\n")
+        except ExecError:
+            return  # it has just ended: `transport_closed` tells why
+        if written.status is not WriteStatus.ACCEPTED and not self._process.exited:
+            raise McpError("closed", "the server has closed its standard input")
+
+    def negotiated(self, version: str) -> None:
+        pass
+
+    def abandon(self, request_id: int) -> None:
+        pass
+
+    async def close(self) -> None:
+        process, reading = self._process, self._reading
+        if process is None or reading is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                if not process.exited:
+                    await process.close_stdin()
+                    await asyncio.wait([reading], timeout=END_S)
+                await process.terminate(TERMINATE_S)
+                await process.wait()
+        except (TimeoutError, ExecError) as error:
+            self._log_line(f"it may still run: {error or 'it did not end in time'}")
+        finally:
+            reading.cancel()
+        await asyncio.wait([reading])
+
+    async def _read(self, process: Process, receiver: McpReceiver) -> None:
+        reason = "the server was lost"
+        try:
+            async for event in process.events():
+                if isinstance(event, Output):
+                    process.log.discard(event.seq)  # a megabyte for each server that nobody will look at again
+                match event:
+                    case Output(stream=OutputStream.STDERR):
+                        self._log(event.chunk)
+                    case Output():
+                        for frame in self._framer.receive(event.chunk):
+                            receiver.frame_received(frame)
+                        if self._framer.ended:
+                            reason = f"{self._framer.end_reason}; the server was stopped"
+                            await process.terminate(TERMINATE_S)
+                            return
+                        # One that never stops writing has its turn, and then all others have theirs.
+                        await asyncio.sleep(0)
+                    case Exited():
+                        reason = f"the server ended (exit code {event.exit_code})"
+                        await process.terminate(TERMINATE_S)  # what it has started
+                        return
+                    case Failed():
+                        reason = f"the server was lost: {event.message}"
+                    case Evicted():
+                        reason = "output of the server was lost"
+                        await process.terminate(TERMINATE_S)
+                        return
+        finally:
+            receiver.transport_closed(reason)
+
+    def _log(self, chunk: bytes) -> None:
+        for line in self._errors.receive(chunk):
+            self._log_line(line.decode("utf-8", "replace"))
+        if self._errors.ended:  # a line without an end
+            self._errors = LineFramer(max_line=MAX_LOG_LINE)

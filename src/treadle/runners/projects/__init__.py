@@ -1,1 +1,0 @@
-"""Folders with short names, and their branches as git worktrees."""

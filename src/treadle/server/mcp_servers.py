@@ -1,0 +1,249 @@
+"""`McpServers`: the MCP servers of all threads. It makes the connection of each, and owns those that threads share.
+
+A server with `share = true` is one process, or one session, for all threads with the same settings for it. What it asks
+goes to the thread that has a call under way; where several have, nobody can tell which one is meant, and the answer is
+no. It starts in its own `cwd`, else in the home: it belongs to no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import msgspec
+
+from treadle._version import __version__
+from treadle.agent.thread.thread_mcp import ThreadServer, connection_of
+from treadle.config import ConfigWriteError
+from treadle.errors import METHOD_NOT_FOUND, RpcError
+from treadle.mcp.mcp_messages import (
+    ElicitParams,
+    ElicitResult,
+    McpClientInfo,
+    McpError,
+    Root,
+    SamplingParams,
+    SamplingResult,
+)
+from treadle.mcp.mcp_server import McpServer, McpStatus
+from treadle.mcp.mcp_session import McpHandler
+from treadle.protocol.app.extensions import McpServerOauthLoginParams, McpServerOauthLoginResponse
+
+if TYPE_CHECKING:
+    from treadle.config.mcp_settings import McpServerConfig
+    from treadle.mcp.mcp_http import McpHttp
+    from treadle.mcp.oauth_tokens import ServerTokens, TokenFile
+    from treadle.server.app import AppServer
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+# How long a server runs on that was started to be looked at.
+INSPECTED_S: Final = 60.0
+# Each has a port of its own.
+MAX_LOGINS: Final = 8
+MAX_LOGIN_S: Final = 3600
+
+
+class McpServers:
+    def __init__(self, server: AppServer) -> None:
+        self._server = server
+        self._shared: dict[bytes, SharedServer] = {}
+        self._own: dict[McpServer, McpServerConfig] = {}  # of the threads
+        self._inspected: dict[bytes, McpServer] = {}  # of none, for a while
+        self._clocks: dict[bytes, asyncio.TimerHandle] = {}
+        self._http: McpHttp | None = None
+        self._logins: set[str] = set()  # that wait for a browser
+
+    def connect(self, config: McpServerConfig, cwd: str, user: ThreadServer) -> McpServer:
+        if not config.share:
+            made = self._make(config, cwd, user, user.status_changed)
+            self._own[made] = connection_of(config)
+            return made
+        key = _key(config)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = SharedServer(key)
+            shared.server = self._make(connection_of(config), self._server.home, shared, shared.status_changed)
+        shared.users.add(user)
+        return shared.server
+
+    def _make(
+        self, config: McpServerConfig, cwd: str, handler: McpHandler, on_status: Callable[[McpStatus], None]
+    ) -> McpServer:
+        """A server that is not started yet."""
+        tokens: ServerTokens | None = None
+        if config.url is not None:
+            from treadle.mcp.mcp_http import McpHttp  # loaded with the first server that is reached over HTTP
+            from treadle.mcp.oauth_tokens import ServerTokens
+
+            self._http = self._http or McpHttp()
+            tokens = ServerTokens(self._token_file(config), self._http)
+        return McpServer(
+            config,
+            environment=self._server.environment,
+            environ=self._server.environ,
+            cwd=cwd,
+            handler=handler,
+            client=McpClientInfo(name="treadle", title="Treadle", version=__version__),
+            tokens=tokens,
+            http=self._http,
+            on_status=on_status,
+        )
+
+    async def disconnect(self, server: McpServer, user: ThreadServer) -> None:
+        shared = next((shared for shared in self._shared.values() if shared.server is server), None)
+        if shared is not None:
+            shared.users.discard(user)
+            if shared.users:
+                return
+            del self._shared[shared.key]
+        self._own.pop(server, None)
+        await server.close()
+
+    async def inspect(self, config: McpServerConfig) -> McpServer | None:
+        """A server of the settings, outside of any thread, started; None when it is disabled. One that runs is taken,
+        so that there is no second copy of it. How its start went is in its `state`."""
+        if not config.enabled:
+            return None
+        key, wanted = _key(config), connection_of(config)
+        if (shared := self._shared.get(key)) is not None:
+            found = shared.server
+        else:
+            running = (one for one, other in self._own.items() if other == wanted and one.state == "connected")
+            found = next(running, None) or self._inspected_here(key, wanted)
+        try:
+            await found.ready()
+        except McpError as error:
+            logger.info("an MCP server is not there", {"server": config.name, "reason": error.message})
+        return found
+
+    def _inspected_here(self, key: bytes, config: McpServerConfig) -> McpServer:
+        server = self._inspected.get(key)
+        if server is None:
+            handler = SharedServer(key)  # without users: whatever the server asks is declined
+            server = self._inspected[key] = self._make(config, self._server.home, handler, handler.status_changed)
+        if (clock := self._clocks.pop(key, None)) is not None:
+            clock.cancel()
+        self._clocks[key] = asyncio.get_running_loop().call_later(INSPECTED_S, self._forget, key)
+        return server
+
+    def _forget(self, key: bytes) -> None:
+        self._clocks.pop(key, None)
+        if (server := self._inspected.pop(key, None)) is not None:
+            self._server.spawn(server.close(), f"end of MCP server {server.name}")
+
+    async def approve_always(self, server: str, tool: str) -> str | None:
+        from treadle.config.config_access import remember_tool_approval
+
+        try:
+            await asyncio.to_thread(remember_tool_approval, self._server.home_path, server, tool)
+        except ConfigWriteError as error:
+            return str(error)
+        self._server.refresh_config()
+        return None
+
+    async def close(self) -> None:
+        """End those that belong to no thread; threads end their own."""
+        for clock in self._clocks.values():
+            clock.cancel()
+        servers = [*(shared.server for shared in self._shared.values()), *self._inspected.values()]
+        self._shared, self._inspected = {}, {}
+        await asyncio.gather(*(server.close() for server in servers))
+        if self._http is not None:
+            await self._http.close()
+
+    # --- logins ---
+
+    def _token_file(self, config: McpServerConfig) -> TokenFile:
+        from treadle.mcp.oauth_tokens import TokenFile  # likewise
+
+        return TokenFile(self._server.home_path, config.name, config.url or "")
+
+    def is_logged_in(self, config: McpServerConfig) -> bool:
+        return config.is_http and self._token_file(config).read() is not None
+
+    async def log_in(
+        self, config: McpServerConfig, params: McpServerOauthLoginParams, done: Callable[[str, str | None], None]
+    ) -> McpServerOauthLoginResponse:
+        """Begin a login in the browser. `done` gets its id when it has ended, and why it has failed. Raises
+        `McpError`."""
+        from treadle.mcp.oauth_login import LOGIN_S, OAuthLogin  # loaded with the first login
+
+        if len(self._logins) >= MAX_LOGINS:
+            raise McpError("start", f"{MAX_LOGINS} logins wait for a browser already; finish one of them")
+        login_id = str(uuid4())
+        self._logins.add(login_id)
+        login = OAuthLogin(config, self._token_file(config), scopes=params.scopes)
+        try:
+            url = await login.begin()
+        except BaseException:
+            self._logins.discard(login_id)
+            await login.close()
+            raise
+        timeout = LOGIN_S if params.timeout_secs is None else float(max(1, min(params.timeout_secs, MAX_LOGIN_S)))
+
+        async def finish() -> None:
+            error: str | None = None
+            try:
+                await login.wait(timeout)
+            except McpError as failure:
+                error = failure.message
+            finally:
+                self._logins.discard(login_id)
+                await login.close()
+            done(login_id, error)
+
+        self._server.spawn(finish(), f"login to MCP server {config.name}")
+        return McpServerOauthLoginResponse(authorization_url=url, login_id=login_id)
+
+
+def _key(config: McpServerConfig) -> bytes:
+    return msgspec.json.encode(connection_of(config), order="deterministic")
+
+
+class SharedServer:
+    """One server for several threads, as an `McpHandler`: it passes on what the server asks and says."""
+
+    server: McpServer
+
+    def __init__(self, key: bytes) -> None:
+        self.key: bytes = key
+        self.users: set[ThreadServer] = set()
+
+    def _caller(self) -> ThreadServer | None:
+        calling = [user for user in self.users if user.has_call]
+        return calling[0] if len(calling) == 1 else None
+
+    async def elicit(self, params: ElicitParams) -> ElicitResult:
+        caller = self._caller()
+        return ElicitResult(action="decline") if caller is None else await caller.elicit(params)
+
+    async def sample(self, params: SamplingParams) -> SamplingResult:
+        caller = self._caller()
+        if caller is None:
+            raise RpcError(METHOD_NOT_FOUND, "sampling/createMessage")
+        return await caller.sample(params)
+
+    def roots(self) -> list[Root]:
+        caller = self._caller()
+        return [] if caller is None else caller.roots()
+
+    def status_changed(self, status: McpStatus) -> None:
+        for user in tuple(self.users):
+            user.status_changed(status)
+
+    def log(self, level: str, logger: str | None, data: object) -> None:
+        user = next(iter(self.users), None)
+        if user is not None:
+            user.log(level, logger, data)
+
+    def tools_changed(self) -> None:
+        for user in tuple(self.users):
+            user.tools_changed()
+
+    def closed(self, reason: str) -> None:
+        for user in tuple(self.users):
+            user.closed(reason)

@@ -1,1 +1,0 @@
-"""The checks of `treadle.testing.check_store`, by theme."""
