@@ -251,6 +251,15 @@ def test_the_answer_can_go_elsewhere_while_the_turn_is_drawn(stage: Stage) -> No
     assert not any(line.startswith("It") for line in shown)
 
 
+def test_what_a_closed_terminal_cannot_take_does_not_change_the_exit_code() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = "import sys; from treadle.cli.streams import finish; sys.stderr.write('half a line'); sys.exit(finish(3))"
+    with os.fdopen(writer, "wb") as stderr:
+        ended = subprocess.run([sys.executable, "-c", script], stderr=stderr, timeout=DEADLINE, check=False)
+    assert ended.returncode == 3
+
+
 def test_an_answer_that_goes_elsewhere_does_not_need_the_terminal(stage: Stage) -> None:
     stage.model.enqueue_function_call("exec_command", {"cmd": WAITS.format(go=stage.go)})
     stage.model.enqueue_assistant_message("Done.")

@@ -123,7 +123,12 @@ def write_stderr(text: str) -> None:
 
 
 def finish(code: int) -> int:
-    """Flush standard output before the program ends; gives the exit code, which is not 0 if that has failed."""
+    """Flush the streams before the program ends; gives the exit code, which is not 0 if that of standard output has
+    failed. What standard error cannot take, of a terminal that was closed say, is lost: else Python itself would try to
+    flush it, and exit with 120."""
+    with contextlib.suppress(OutputFailed):
+        if sys.stderr is not None:
+            write(sys.stderr, "")
     try:
         if sys.stdout is not None:
             write(sys.stdout, "")  # what is still in its buffer
