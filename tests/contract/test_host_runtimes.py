@@ -22,7 +22,7 @@ FAKE = """
 prompt = sys.stdin.read().strip().splitlines()[-1]
 start()
 if "GATE" in prompt:
-    time.sleep(1000)
+    hang()
 if "HTTP:400" in prompt:
     say(type="turn.failed", error=dict(message="HTTP 400: a bad request"))
     sys.exit(1)

@@ -256,7 +256,8 @@ def test_what_a_closed_terminal_cannot_take_does_not_change_the_exit_code() -> N
     os.close(reader)
     script = "import sys; from treadle.cli.streams import finish; sys.stderr.write('half a line'); sys.exit(finish(3))"
     with os.fdopen(writer, "wb") as stderr:
-        ended = subprocess.run([sys.executable, "-c", script], stderr=stderr, timeout=DEADLINE, check=False)
+        # -E: with PYTHONUNBUFFERED there would be nothing left to flush.
+        ended = subprocess.run([sys.executable, "-E", "-c", script], stderr=stderr, timeout=DEADLINE, check=False)
     assert ended.returncode == 3
 
 

@@ -213,7 +213,7 @@ def test_wrong_usage_runs_nothing(stage: Stage, arguments: list[str], said: str)
 
 
 def test_deadlines_can_be_given(stage: Stage) -> None:
-    stage.engine("start(); time.sleep(60)")
+    stage.engine("start(); hang()")
     idle = stage.run("run", "-e", "codex", "--idle-timeout", "0.3", "hi")
     assert idle.returncode == 124
     assert "gave no sign of life for 0.3 s" in idle.stderr

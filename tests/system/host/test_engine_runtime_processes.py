@@ -207,7 +207,7 @@ async def test_an_engine_that_is_killed(tmp_path: Path) -> None:
     start()
     print("out of memory", file=sys.stderr, flush=True)
     mark("pid", str(os.getpid()))
-    time.sleep(1000)
+    hang()
     """
     async with opened(codex(tmp_path, script)) as runtime:
         await runtime.start_turn("hi", {})
@@ -255,7 +255,7 @@ async def test_nothing_is_left_of_an_engine(tmp_path: Path, how: str) -> None:
     start()
     child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     mark("pids", f"{os.getpid()} {child.pid}")
-    time.sleep(1000)
+    hang()
     """
     async with opened(codex(tmp_path, script)) as runtime:
         await runtime.start_turn("hi", {})

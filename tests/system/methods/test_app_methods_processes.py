@@ -10,7 +10,7 @@ import pytest
 
 from kit.app_client import AppClient
 from kit.in_process import ServerHere
-from kit.processes import processes_left, processes_with
+from kit.processes import processes_left, processes_with, wait_for_process
 from system.methods.conftest import opened
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, OVERLOADED
 from treadle.server.methods import command_methods
@@ -212,6 +212,7 @@ def test_the_handles_of_others_are_unknown_and_so_is_the_method_without_the_expe
     here: ServerHere, local: AppClient, marker: str
 ) -> None:
     local.call("process/spawn", shell(f"exec sleep {marker}", timeoutMs=None))
+    wait_for_process(marker)
     other = here.connect()
     for method, params in (("process/spawn", shell("true")), ("process/kill", {"processHandle": "p"})):
         assert "requires experimentalApi" in other.failure(method, params)["message"]

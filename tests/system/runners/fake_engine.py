@@ -43,6 +43,11 @@ def mark(name, text=""):
         file.write(text)
     os.replace(os.path.join(HERE, name + ".new"), os.path.join(HERE, name))
 
+def hang():
+    # Not one long sleep: a signal that comes just before it would be handled after it.
+    while True:
+        time.sleep(0.05)
+
 def wait_for(name):
     while not os.path.exists(os.path.join(HERE, name)):
         time.sleep(0.005)
@@ -51,7 +56,7 @@ def wait_for(name):
 
 
 def fake(folder: Path, script: str, name: str = "codex") -> str:
-    """A program that runs `script`, with `say`, `start`, `answer`, `done`, `mark` and `wait_for` to help."""
+    """A program that runs `script`, with `say`, `start`, `answer`, `done`, `mark`, `hang` and `wait_for` to help."""
     path = folder / name
     path.write_text(_PRELUDE + dedent(script))
     path.chmod(0o755)

@@ -206,16 +206,14 @@ async def test_a_grandchild_neither_holds_up_the_end_nor_outlives_it(tmp_path: P
 
 
 async def test_a_process_that_lingers_after_its_last_word_is_ended(tmp_path: Path) -> None:
-    made = runner(
-        tmp_path, "start(); answer('x'); done(); mark('said'); time.sleep(1000)", timeouts=Timeouts(linger=0.1)
-    )
+    made = runner(tmp_path, "start(); answer('x'); done(); mark('said'); hang()", timeouts=Timeouts(linger=0.1))
     events = await drain(made.run("x"))
     assert events[-1].ok
     assert [event for event in events if isinstance(event, ActionEvent) and event.action.kind == "warning"] == []
 
 
 async def test_one_that_lingers_and_does_not_listen(tmp_path: Path) -> None:
-    script = "signal.signal(signal.SIGTERM, signal.SIG_IGN); start(); answer('x'); done(); time.sleep(1000)"
+    script = "signal.signal(signal.SIGTERM, signal.SIG_IGN); start(); answer('x'); done(); hang()"
     made = runner(tmp_path, script, timeouts=Timeouts(linger=0.1, grace=0.1))
     assert (await drain(made.run("x")))[-1].ok
 
@@ -237,7 +235,7 @@ async def test_limits_may_be_infinite(tmp_path: Path) -> None:
     [(Timeouts(idle=0.3), "no sign of life for 0.3 s"), (Timeouts(total=0.3), "did not end within 0.3 s")],
 )
 async def test_deadlines(tmp_path: Path, limits: Timeouts, words: str) -> None:
-    completed = (await drain(runner(tmp_path, "start(); time.sleep(1000)", timeouts=limits).run("x")))[-1]
+    completed = (await drain(runner(tmp_path, "start(); hang()", timeouts=limits).run("x")))[-1]
     assert not completed.ok
     assert words in completed.error
 
@@ -268,14 +266,14 @@ async def test_a_wait_that_was_announced_is_no_silence(tmp_path: Path) -> None:
 
 async def test_silence_after_a_wait_that_was_announced(tmp_path: Path) -> None:
     said = 'say(type="item.updated", item=dict(id="1", type="x"))'
-    script = f"start(); {WAIT}; time.sleep(0.5); {said}; time.sleep(1000)"
+    script = f"start(); {WAIT}; time.sleep(0.5); {said}; hang()"
     completed = (await drain(runner(tmp_path, script, timeouts=Timeouts(idle=0.3)).run("x")))[-1]
     assert "no sign of life" in completed.error
 
 
 async def test_a_wait_that_was_announced_has_an_end(tmp_path: Path) -> None:
     limits = Timeouts(idle=PATIENCE_S, total=PATIENCE_S + 1)
-    completed = (await drain(runner(tmp_path, f"start(); {WAIT}; time.sleep(1000)", timeouts=limits).run("x")))[-1]
+    completed = (await drain(runner(tmp_path, f"start(); {WAIT}; hang()", timeouts=limits).run("x")))[-1]
     assert "did not end within 4 s" in completed.error
 
 
@@ -291,7 +289,7 @@ async def test_a_slow_reader_is_no_silence(tmp_path: Path) -> None:
 
 
 async def test_another_session_than_asked_for(tmp_path: Path) -> None:
-    made = runner(tmp_path, f"start({OTHER!r}); time.sleep(1000)")
+    made = runner(tmp_path, f"start({OTHER!r}); hang()")
     (completed,) = await drain(made.run("x", TOKEN))
     assert OTHER in completed.error
     assert completed.resume == TOKEN
@@ -300,7 +298,7 @@ async def test_another_session_than_asked_for(tmp_path: Path) -> None:
 async def test_the_helper_is_killed(tmp_path: Path) -> None:
     from treadle.runners import shared_supervisor
 
-    run = runner(tmp_path, "start(); time.sleep(1000)").run("x")
+    run = runner(tmp_path, "start(); hang()").run("x")
     await anext(run)
     process = (await shared_supervisor())._process
     assert process is not None
@@ -320,7 +318,7 @@ async def until(run: Run, path: Path) -> None:
 
 async def test_cancel(tmp_path: Path) -> None:
     keeper = KEEPER.format(here=tmp_path, how=", start_new_session=True")
-    run = runner(tmp_path, f"start()\n{keeper}\nmark('up')\ntime.sleep(1000)").run("x")
+    run = runner(tmp_path, f"start()\n{keeper}\nmark('up')\nhang()").run("x")
     await until(run, tmp_path / "up")
     pid = int((tmp_path / "pid").read_text())
     born = process_start_time(pid)
@@ -340,7 +338,7 @@ async def test_cancel_listens_to_the_last_words(tmp_path: Path) -> None:
     signal.signal(signal.SIGTERM, stop)
     start()
     mark("up")
-    time.sleep(1000)
+    hang()
     """
     run = runner(tmp_path, script).run("x")
     await until(run, tmp_path / "up")
@@ -351,7 +349,7 @@ async def test_cancel_listens_to_the_last_words(tmp_path: Path) -> None:
 
 
 async def test_cancel_of_one_that_does_not_listen(tmp_path: Path) -> None:
-    script = "signal.signal(signal.SIGTERM, signal.SIG_IGN); start(); mark('up'); time.sleep(1000)"
+    script = "signal.signal(signal.SIGTERM, signal.SIG_IGN); start(); mark('up'); hang()"
     run = runner(tmp_path, script, timeouts=Timeouts(grace=0.2)).run("x")
     await until(run, tmp_path / "up")
     run.cancel()
@@ -359,7 +357,7 @@ async def test_cancel_of_one_that_does_not_listen(tmp_path: Path) -> None:
 
 
 async def test_cancel_before_the_first_event_is_asked_for(tmp_path: Path) -> None:
-    run = runner(tmp_path, "start(); time.sleep(1000)").run("x")
+    run = runner(tmp_path, "start(); hang()").run("x")
     run.cancel()
     assert (await drain(run))[-1].error == "cancelled"
 
@@ -405,7 +403,7 @@ if os.path.exists(HERE + "/go"):
 {keeper}
 mark("me", str(os.getpid()))
 start()
-time.sleep(1000)
+hang()
 """
     made = runner(tmp_path, script)
     await leave(made.run("x"))

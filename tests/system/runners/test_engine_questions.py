@@ -213,7 +213,7 @@ async def test_the_first_signal_is_the_one_that_claude_understands(tmp_path: Pat
         say(type="result", subtype="error_during_execution", is_error=True, errors=["[ede_diagnostic] x"])
     sys.stdin.read()
     say(type="system", subtype="init", session_id=SESSION)
-    time.sleep(1000)
+    hang()
     """
     run = claude(tmp_path, script, timeouts=Timeouts(grace=DEADLINE_S)).run("x")
     await anext(run)
@@ -237,7 +237,7 @@ async def test_a_callback_that_does_not_want_to_end_keeps_nothing_alive(
                 continue
         return True
 
-    run = claude(tmp_path, "mark('me', str(os.getpid())); begin(); ask(); time.sleep(1000)", approve=approve).run("x")
+    run = claude(tmp_path, "mark('me', str(os.getpid())); begin(); ask(); hang()", approve=approve).run("x")
     reading = asyncio.ensure_future(drain(run))
     try:
         async with asyncio.timeout(DEADLINE_S):
