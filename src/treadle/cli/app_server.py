@@ -15,7 +15,7 @@ from treadle.cli.own_process import (
     use_one_malloc_arena,
 )
 from treadle.cli.server_command import add_token_arguments, listener_token, listening_at
-from treadle.cli.streams import write_stderr, write_stdout
+from treadle.cli.streams import REFUSED, write_stderr, write_stdout
 from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
@@ -62,9 +62,29 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = tuple(arguments.config_overrides)
     try:
         if overrides:
-            _check_overrides(overrides)
+            # A wrong `-c` is reported before the first answer: a client should not hear from a server that was
+            # started wrongly. With a broken file the server serves, and reports it to its clients.
+            from treadle.config import ConfigError, find_home, load_config  # only when there are overrides to check
+
+            try:
+                load_config(find_home(os.environ), overrides=overrides)
+            except ConfigError as error:
+                if error.blames("-c"):
+                    raise
         if arguments.listen in ("stdio://", "stdio"):
-            return _run_stdio(arguments.log_level, overrides)
+            # One client, served as long as it is there: a turn that runs when it leaves is interrupted.
+            # `--help` and listening do not need these.
+            from treadle.cli.early_initialize import answer_initialize
+            from treadle.config.home_files import home_name
+
+            home = home_name(os.environ)
+            reader, writer = take_stdio()
+            early = answer_initialize(reader, writer, home)
+
+            import asyncio  # after `initialize` was answered: this takes most of the start
+
+            _start_logging(arguments.log_level, overrides)
+            return asyncio.run(_serve_stdio(early, reader, writer, overrides))
 
         import asyncio  # `--help` does without it
 
@@ -74,23 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
     except TreadleError as error:
         # Only when the start fails.
         from treadle.cli.problem import report
-        from treadle.cli.streams import REFUSED
         from treadle.config import ConfigError
 
         code = report("app-server", error)
         return REFUSED if isinstance(error, ConfigError) else code
-
-
-def _check_overrides(overrides: tuple[str, ...]) -> None:
-    """Raise `ConfigError` when it is `-c` that is wrong, before the first answer: a client should not hear from a
-    server that was started wrongly. With a broken file the server serves, and reports it to its clients."""
-    from treadle.config import ConfigError, find_home, load_config  # only when there are overrides to check
-
-    try:
-        load_config(find_home(os.environ), overrides=overrides)
-    except ConfigError as error:
-        if error.blames("-c"):
-            raise
 
 
 def _start_logging(given: str | None, overrides: tuple[str, ...]) -> None:
@@ -98,22 +105,6 @@ def _start_logging(given: str | None, overrides: tuple[str, ...]) -> None:
     by `RUST_LOG`."""
     rust_log = os.environ.get("RUST_LOG", "")
     start_logging(rust_log if rust_log in ("debug", "info", "error") else "warning", given, overrides)
-
-
-def _run_stdio(log_level: str | None, overrides: tuple[str, ...]) -> int:
-    """Serve one client, as long as it is there: a turn that runs when it leaves is interrupted."""
-    # `--help` and listening do not need it.
-    from treadle.cli.early_initialize import answer_initialize
-    from treadle.config.home_files import home_name
-
-    home = home_name(os.environ)
-    reader, writer = take_stdio()
-    early = answer_initialize(reader, writer, home)
-
-    import asyncio  # after `initialize` was answered: this takes most of the start
-
-    _start_logging(log_level, overrides)
-    return asyncio.run(_serve_stdio(early, reader, writer, overrides))
 
 
 async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrides: tuple[str, ...]) -> int:

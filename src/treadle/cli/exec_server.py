@@ -9,7 +9,7 @@ import os
 
 from treadle.cli.own_process import exit_with_deadline, start_logging, stop_on_signals, take_stdio
 from treadle.cli.server_command import ListenerToken, add_token_arguments, listener_token, listening_at
-from treadle.cli.streams import write_stdout
+from treadle.cli.streams import REFUSED, write_stdout
 from treadle.errors import TreadleError
 from treadle.execution.server import ExecServer
 from treadle.transport import Address
@@ -50,7 +50,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve; gives the exit code."""
     try:
         if arguments.config_overrides:
-            raise _refuse_setting(arguments.config_overrides[0])
+            # Not ignored: whoever gives a setting relies on it. Loaded only when there is one.
+            from treadle.cli.problem import Problem
+            from treadle.secrets import shown_setting
+
+            raise Problem(
+                f"-c {shown_setting(arguments.config_overrides[0])} means nothing to an exec-server",
+                why="it has no settings: what a command may do is said by the client that starts it",
+                do="the same -c with the client, and `treadle exec-server --help` for what can be chosen here",
+                code=REFUSED,
+            )
         start_logging("warning", arguments.log_level)
         address = Address.parse("stdio://" if arguments.listen == "stdio" else arguments.listen)
         if address.scheme == "stdio":
@@ -60,21 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
         from treadle.cli.problem import report  # only when the start fails
 
         return report("exec-server", error)
-
-
-def _refuse_setting(setting: str) -> TreadleError:
-    """Why a setting is refused. Settings are not ignored: whoever gives one relies on it."""
-    # Only when there is one.
-    from treadle.cli.problem import Problem
-    from treadle.cli.streams import REFUSED
-    from treadle.secrets import shown_setting
-
-    return Problem(
-        f"-c {shown_setting(setting)} means nothing to an exec-server",
-        why="it has no settings: what a command may do is said by the client that starts it",
-        do="the same -c with the client, and `treadle exec-server --help` for what can be chosen here",
-        code=REFUSED,
-    )
 
 
 async def _serve(address: Address, token: ListenerToken, exit_on_stdin_close: bool) -> int:

@@ -146,7 +146,7 @@ def model_problem(error: ModelError, provider: ProviderConfig | None, what: str)
         provider: The provider, if it is known.
         what: What was wanted and did not work.
     """
-    from treadle.agent.model_failures import advice
+    from treadle.agent.model_failures import advice  # only where a model failed
 
     return Problem(what, why=error.message, do=advice(error.kind, provider))
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TextIO, cast
 
 from treadle.cli import SERVE
-from treadle.cli.streams import write
+from treadle.cli.streams import REFUSED, write
 
 if TYPE_CHECKING:
     from treadle.errors import TreadleError
@@ -65,7 +65,6 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # Only when the words are wrong.
         from treadle.cli.problem import Problem, report
-        from treadle.cli.streams import REFUSED
 
         usage = " ".join(self.format_usage().split())
         problem = Problem(message, why=usage, do=f"{self.prog} --help", code=REFUSED)

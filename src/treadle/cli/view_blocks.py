@@ -222,7 +222,21 @@ def item_blocks(item: ThreadItem, cwd: str = "") -> Iterator[Block]:
     """What there is to show of an item; nothing of one that says nothing. Files below `cwd` are named from there."""
     match item:
         case UserMessageThreadItem():
-            yield _user_message(item)
+            texts: list[str] = []
+            pictures: list[Picture] = []
+            for part in item.content:
+                match part:
+                    case TextUserInput():
+                        texts.append(part.text)
+                    case LocalImageUserInput():
+                        pictures.append(Picture(path=part.path))
+                    case ImageUserInput() if isinstance(part.url, str):
+                        pictures.append(Picture(url=part.url))
+                    case MentionUserInput() | SkillUserInput():
+                        texts.append(f"@{part.name}")
+                    case _:
+                        texts.append(f"({part.type or 'something that cannot be shown'})")
+            yield MessageBlock("user", "\n\n".join(texts), tuple(pictures))
         case AgentMessageThreadItem():
             if item.text.strip():
                 yield MessageBlock("agent", item.text, commentary=item.phase == "commentary")
@@ -271,24 +285,6 @@ def with_reasoning(config: Config, method: str, params: Any) -> Any:
         summary = (*item.summary, *item.content) if config.show_raw_agent_reasoning else item.summary
         return structs.replace(params, item=structs.replace(item, summary=summary, content=()))
     return params
-
-
-def _user_message(item: UserMessageThreadItem) -> MessageBlock:
-    texts: list[str] = []
-    pictures: list[Picture] = []
-    for part in item.content:
-        match part:
-            case TextUserInput():
-                texts.append(part.text)
-            case LocalImageUserInput():
-                pictures.append(Picture(path=part.path))
-            case ImageUserInput() if isinstance(part.url, str):
-                pictures.append(Picture(url=part.url))
-            case MentionUserInput() | SkillUserInput():
-                texts.append(f"@{part.name}")
-            case _:
-                texts.append(f"({part.type or 'something that cannot be shown'})")
-    return MessageBlock("user", "\n\n".join(texts), tuple(pictures))
 
 
 def _change(change: FileUpdateChange, status: str, cwd: str) -> ChangeBlock:

@@ -102,7 +102,19 @@ class _Program:
             client_title="Treadle chat",
         )
         new = ThreadOptions(model=request.model, sandbox=request.sandbox, approvals=request.approvals, cwd=request.cwd)
-        session = ChatSession(server, view, new, self._resumed())
+        # As with `treadle exec`, a thread that is resumed gets what is configured now, not what was when it was begun;
+        # but it stays in its directory.
+        config, policy = self._config, self._config.approval_policy
+        profile = None if request.sandbox else config.permissions().profile
+        resumed = ThreadOptions(
+            model=request.model or config.document.get("model"),
+            provider=config.document.get("model_provider"),
+            sandbox=None if profile else request.sandbox or config.sandbox_mode,
+            permissions=None if profile is None else profile.id,
+            approvals=request.approvals or (policy if isinstance(policy, str) else None),
+            cwd=request.cwd if request.moved else None,
+        )
+        session = ChatSession(server, view, new, resumed)
         try:
             await session.connect()
             await session.enter(await _thread_to_resume(session, request))
@@ -156,21 +168,6 @@ class _Program:
                 finally:
                     for task in running:
                         task.cancel()
-
-    def _resumed(self) -> ThreadOptions:
-        """The options of a thread that is resumed. As with `treadle exec`: what is configured now, and not what was
-        when the thread was begun; but it stays in its directory."""
-        request, config = self._request, self._config
-        profile = None if request.sandbox else config.permissions().profile
-        policy = config.approval_policy
-        return ThreadOptions(
-            model=request.model or config.document.get("model"),
-            provider=config.document.get("model_provider"),
-            sandbox=None if profile else request.sandbox or config.sandbox_mode,
-            permissions=None if profile is None else profile.id,
-            approvals=request.approvals or (policy if isinstance(policy, str) else None),
-            cwd=request.cwd if request.moved else None,
-        )
 
 
 async def _thread_to_resume(session: ChatSession, request: ChatRequest) -> str | None:

@@ -212,28 +212,27 @@ class SlashActions:
         await self._session.compact()
 
     async def _resume(self, argument: str) -> None:
-        thread_id = await (self._named(argument) if argument else self._listed())
+        here = self._session.facts
+        if argument:
+            threads = await self._session.find_threads(argument, here.cwd, limit=MAX_LISTED)
+            none_found, title = f"there is no thread {argument}; /resume alone lists some", "Which of these?"
+        else:
+            found = await self._session.find_threads(None, here.cwd, limit=MAX_LISTED + 1)
+            threads = tuple(thread for thread in found if thread.id != here.id)[:MAX_LISTED]
+            none_found, title = (
+                "there is no other thread in this directory; /resume ID goes to any",
+                "Go on with which thread?",
+            )
+        if not threads:
+            self._note(none_found)
+            return
+        is_clear = argument and len(threads) == 1
+        thread_id = threads[0].id if is_clear else await self._chosen(title, threads)
         if thread_id is None:
             return
         facts = await self._session.enter(thread_id)
         last_messages = await recap(self._session.client, facts.id)
         self._screen.print(*last_messages, note(f"thread {facts.id}, in {facts.cwd}"), "")
-
-    async def _listed(self) -> str | None:
-        here = self._session.facts
-        found = await self._session.find_threads(None, here.cwd, limit=MAX_LISTED + 1)
-        threads = [thread for thread in found if thread.id != here.id][:MAX_LISTED]
-        if not threads:
-            self._note("there is no other thread in this directory; /resume ID goes to any")
-            return None
-        return await self._chosen("Go on with which thread?", threads)
-
-    async def _named(self, wanted: str) -> str | None:
-        threads = await self._session.find_threads(wanted, self._session.facts.cwd, limit=MAX_LISTED)
-        if not threads:
-            self._note(f"there is no thread {wanted}; /resume alone lists some")
-            return None
-        return threads[0].id if len(threads) == 1 else await self._chosen("Which of these?", threads)
 
     async def _chosen(self, title: str, threads: Sequence[Thread]) -> str | None:
         labels = []

@@ -23,7 +23,7 @@ from treadle.cli.checkup.checks import (
     check_settings,
 )
 from treadle.cli.checkup.mcp_checks import check_mcp_servers, configured_servers
-from treadle.cli.checkup.trials import Trial, check_sandbox, trial_environment
+from treadle.cli.checkup.trials import check_sandbox, trial_environment
 from treadle.cli.figures import took
 from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem
@@ -122,7 +122,18 @@ async def _examine(
         statuses = await engine_statuses(names, ask_version=False) if names else []
         if statuses:
             with trial_environment() as trial:
-                await _try_out(trial, statuses, report, view)
+                places = asyncio.Semaphore(AT_ONCE)
+
+                async def one(status: EngineStatus) -> None:
+                    async with places:
+                        view.began(status.name)
+                        async for tried in trial.checks(status):
+                            report(status.name, tried)
+                        view.ended(status.name)
+
+                async with asyncio.TaskGroup() as group:
+                    for status in statuses:
+                        group.create_task(one(status))
         failed = [subject for subject, checks in found.items() if any(check.verdict == "failed" for check in checks)]
         summary = f"does not work: {', '.join(failed)}" if failed else "all that is installed works"
         view.summary(summary, time.monotonic() - began)
@@ -148,21 +159,6 @@ async def _examine_ourselves(overrides: Sequence[str], report: Report, view: Doc
     async for check in check_providers(overrides, online=online):
         report(PROVIDERS, check)
     view.ended(PROVIDERS)
-
-
-async def _try_out(trial: Trial, statuses: list[EngineStatus], report: Report, view: DoctorView) -> None:
-    places = asyncio.Semaphore(AT_ONCE)
-
-    async def one(status: EngineStatus) -> None:
-        async with places:
-            view.began(status.name)
-            async for check in trial.checks(status):
-                report(status.name, check)
-            view.ended(status.name)
-
-    async with asyncio.TaskGroup() as group:
-        for status in statuses:
-            group.create_task(one(status))
 
 
 # --- how findings are shown ---

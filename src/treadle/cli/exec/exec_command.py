@@ -31,7 +31,7 @@ from treadle.cli.own_process import start_logging, stop_signals
 from treadle.cli.problem import Problem
 from treadle.cli.settings_check import check_turn
 from treadle.cli.streams import FAILED, REFUSED, OutputFailed, write, write_bytes, write_stderr
-from treadle.cli.terminal import is_terminal, printable, wants_color
+from treadle.cli.terminal import console, is_terminal, printable, wants_color
 from treadle.cli.turn.plain_turn import PlainTurn
 from treadle.cli.turn.turn_header import TurnHeader
 from treadle.config.configuration import RUN_KEY_VARIABLE
@@ -116,7 +116,13 @@ class _Program:
             return FAILED
         answer = run.answer or ""
         if not self._shows_answer and not request.as_json and sys.stdout is not None:
-            _write_answer(answer, color=request.color)
+            if is_terminal(sys.stdout):
+                from treadle.cli.turn.rich_blocks import markdown  # rich takes 60 ms: loaded when something is drawn
+
+                with console(sys.stdout, request.color) as screen:
+                    screen.print(markdown(answer))
+            else:
+                write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
         if self._target is not None:
             mask = os.umask(0o077)
             os.umask(mask)
@@ -138,7 +144,23 @@ class _Program:
         if request.quiet:
             return _Quiet(header)
         if self._terminal is None:
-            return self._plain(header)
+            # On standard output if that is a terminal, though a simple one. Else on standard error, while the
+            # answer is for standard output; who has closed it does not want to see anything.
+            color = self._request.color
+            if self._shows_answer:
+                colored = wants_color(color, sys.stdout, os.environ)
+                return PlainTurn(lambda text: write(sys.stdout, text), color=colored, header=header)
+            stream = sys.stderr
+
+            def show(text: str) -> None:
+                nonlocal stream
+                if stream is not None:
+                    try:
+                        write(stream, text)
+                    except OutputFailed:
+                        stream = None
+
+            return PlainTurn(show, color=wants_color(color, sys.stderr, os.environ), holds_answer=True, header=header)
         from treadle.cli.turn.live_turn import Keyboard, LiveTurn, TerminalApprover  # rich takes 60 ms
 
         turn = LiveTurn(
@@ -147,25 +169,6 @@ class _Program:
         if self._can_ask:
             self._asker = TerminalApprover(turn, Keyboard())
         return turn
-
-    def _plain(self, header: TurnHeader) -> PlainTurn:
-        """On standard output if that is a terminal, though a simple one. Else on standard error, while the answer is
-        for standard output; who has closed it does not want to see anything."""
-        color = self._request.color
-        if self._shows_answer:
-            colored = wants_color(color, sys.stdout, os.environ)
-            return PlainTurn(lambda text: write(sys.stdout, text), color=colored, header=header)
-        stream = sys.stderr
-
-        def show(text: str) -> None:
-            nonlocal stream
-            if stream is not None:
-                try:
-                    write(stream, text)
-                except OutputFailed:
-                    stream = None
-
-        return PlainTurn(show, color=wants_color(color, sys.stderr, os.environ), holds_answer=True, header=header)
 
     def _lost(self) -> None:
         """If everything is shown there, there is no point in going on."""
@@ -228,16 +231,3 @@ def _target(name: str | None) -> Path | None:
         why = "it is a directory, or its directory is not there or not yours to write"
         raise Problem(f"{name} cannot be written", why=why, do="-o FILE with another name", code=REFUSED)
     return path
-
-
-def _write_answer(answer: str, *, color: str) -> None:
-    """Write the answer to standard output: as Markdown for a person, else as it is."""
-    if is_terminal(sys.stdout):
-        # rich takes 60 ms: loaded when something is drawn
-        from treadle.cli.terminal import console
-        from treadle.cli.turn.rich_blocks import markdown
-
-        with console(sys.stdout, color) as screen:
-            screen.print(markdown(answer))
-    else:
-        write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -58,11 +58,29 @@ class ExecEvents:
             case "turn/started":
                 return [{"type": "turn.started"}]
             case "item/started":
-                return self._item_started(params.item)
+                item = params.item
+                begun = described(item)
+                # A message or a thought is reported when it is complete.
+                if begun is None or isinstance(item, AgentMessageThreadItem | ReasoningThreadItem):
+                    return []
+                if item.id not in self._numbered:
+                    self._numbered[item.id] = self._new_id()
+                return [_event("item.started", self._numbered[item.id], begun)]
             case "item/completed":
-                return self._item_completed(params.item)
+                item = params.item
+                done = described(item)
+                # One that is in progress goes on; only the turn has ended.
+                if done is None or done.get("status") == "in_progress":
+                    return []
+                number = self._numbered.pop(item.id, None) or self._new_id()
+                return [_event("item.completed", number, done)]
             case "turn/plan/updated":
-                return self._plan_updated(params.plan)
+                # A turn has one list, which ends with it.
+                steps = [{"text": step.step, "completed": step.status == "completed"} for step in params.plan]
+                event = "item.started" if self._todo is None else "item.updated"
+                todo = self._new_id() if self._todo is None else self._todo["id"]
+                self._todo = {"id": todo, "type": "todo_list", "items": steps}
+                return [{"type": event, "item": self._todo}]
             case "thread/tokenUsage/updated":
                 self._usage = params.token_usage.total
             case "error":
@@ -75,45 +93,20 @@ class ExecEvents:
             case "model/rerouted":
                 return [self._warning(f"model rerouted: {params.from_model} -> {params.to_model}")]
             case "turn/completed":
-                return self._turn_completed(params.turn)
+                turn = params.turn
+                events: Events = []
+                if self._todo is not None:
+                    events.append({"type": "item.completed", "item": self._todo})
+                    self._todo = None
+                if turn.status == "completed":
+                    events.append(
+                        {"type": "turn.completed", "usage": {name: getattr(self._usage, name, 0) for name in _USAGE}}
+                    )
+                elif turn.status == "failed":
+                    message = self._error if turn.error is None else _text(turn.error)
+                    events.append({"type": "turn.failed", "error": {"message": message}})
+                return events
         return []
-
-    def _item_started(self, item: Any) -> Events:
-        described_item = described(item)
-        # A message or a thought is reported when it is complete.
-        if described_item is None or isinstance(item, AgentMessageThreadItem | ReasoningThreadItem):
-            return []
-        if item.id not in self._numbered:
-            self._numbered[item.id] = self._new_id()
-        return [_event("item.started", self._numbered[item.id], described_item)]
-
-    def _item_completed(self, item: Any) -> Events:
-        described_item = described(item)
-        # One that is in progress goes on; only the turn has ended.
-        if described_item is None or described_item.get("status") == "in_progress":
-            return []
-        number = self._numbered.pop(item.id, None) or self._new_id()
-        return [_event("item.completed", number, described_item)]
-
-    def _plan_updated(self, plan: Sequence[Any]) -> Events:
-        """A turn has one list, which ends with it."""
-        steps = [{"text": step.step, "completed": step.status == "completed"} for step in plan]
-        event = "item.started" if self._todo is None else "item.updated"
-        number = self._new_id() if self._todo is None else self._todo["id"]
-        self._todo = {"id": number, "type": "todo_list", "items": steps}
-        return [{"type": event, "item": self._todo}]
-
-    def _turn_completed(self, turn: Turn) -> Events:
-        events: Events = []
-        if self._todo is not None:
-            events.append({"type": "item.completed", "item": self._todo})
-            self._todo = None
-        if turn.status == "completed":
-            events.append({"type": "turn.completed", "usage": {name: getattr(self._usage, name, 0) for name in _USAGE}})
-        elif turn.status == "failed":
-            message = self._error if turn.error is None else _text(turn.error)
-            events.append({"type": "turn.failed", "error": {"message": message}})
-        return events
 
     def _warning(self, text: str) -> Json:
         return _event("item.completed", self._new_id(), {"type": "error", "message": text})

@@ -146,7 +146,16 @@ class _Program:
         if completed.ok:
             self._answer(completed)
         else:
-            self._failure(completed, run)
+            name = completed.engine
+            write_stderr(self._colors.red(f"✗ {name} failed: {failure_reason(completed, self._secrets)}"))
+            if completed.answer:
+                write_stderr(printable(completed.answer))
+            lines = stderr_lines(run.stderr, self._secrets)
+            if lines:
+                write_stderr(self._colors.dim(f"  the last of what {name} wrote to its standard error:"))
+                for line in lines:
+                    write_stderr(f"{self._colors.dim('  |')} {line}")
+            write_stderr(f"  {advice(completed, run.ending, run.stderr)}")
         self._end(runner, completed)
         if completed.ok:
             return 0
@@ -171,18 +180,6 @@ class _Program:
             if is_terminal(sys.stderr):
                 write_stderr("")  # the lines of what was done are just above
         write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
-
-    def _failure(self, completed: CompletedEvent, run: Run) -> None:
-        engine = completed.engine
-        write_stderr(self._colors.red(f"✗ {engine} failed: {failure_reason(completed, self._secrets)}"))
-        if completed.answer:
-            write_stderr(printable(completed.answer))
-        lines = stderr_lines(run.stderr, self._secrets)
-        if lines:
-            write_stderr(self._colors.dim(f"  the last of what {engine} wrote to its standard error:"))
-            for line in lines:
-                write_stderr(f"{self._colors.dim('  |')} {line}")
-        write_stderr(f"  {advice(completed, run.ending, run.stderr)}")
 
     def _end(self, runner: Runner, completed: CompletedEvent) -> None:
         """How long it took and what it used, and on a line of its own how to go on."""

@@ -108,7 +108,22 @@ def login(
 
     if check is None and sys.stdin.isatty() and not with_key and name in config.providers:
         check = click.confirm("Try it with a tiny request? It costs a few tokens", default=True, err=True)
-    return _check(config, name) if check else 0
+    if not check:
+        return 0
+    chosen = config.providers.get(name)
+    if chosen is None:
+        raise Problem(
+            f"the key for {name} cannot be tried yet",
+            why="nobody has said where its server is",
+            do=f"treadle config set model_providers.{name}.base_url https://HOST/v1",
+            code=FAILED,
+        )
+    try:
+        answer = asyncio.run(ask_tiny(chosen, config))
+    except ModelError as error:
+        raise model_problem(error, chosen, f"the key is kept, but {name} cannot be used with it") from None
+    write(sys.stdout, f"{answer.what}, after {answer.seconds:.1f} s\n")
+    return 0
 
 
 def _provider(named: str | None, config: Config) -> str:
@@ -176,23 +191,6 @@ def _read_key(provider: str, *, from_stdin: bool) -> str:
             code=REFUSED,
         )
     return key
-
-
-def _check(config: Config, name: str) -> int:
-    provider = config.providers.get(name)
-    if provider is None:
-        raise Problem(
-            f"the key for {name} cannot be tried yet",
-            why="nobody has said where its server is",
-            do=f"treadle config set model_providers.{name}.base_url https://HOST/v1",
-            code=FAILED,
-        )
-    try:
-        answer = asyncio.run(ask_tiny(provider, config))
-    except ModelError as error:
-        raise model_problem(error, provider, f"the key is kept, but {name} cannot be used with it") from None
-    write(sys.stdout, f"{answer.what}, after {answer.seconds:.1f} s\n")
-    return 0
 
 
 # --- treadle login status ---

@@ -129,11 +129,42 @@ class HtmlPage:
                 text = _text(rendered(block.text)) if block.text.strip() else ""
                 return f'<div class="note"><p>{escaped_line(block.title)}</p>{text}</div>\n'
             case CommandBlock():
-                return _command(block)
+                line = " ".join(block.command.split())
+                whole = ""
+                if "\n" in block.command.strip() or len(line) > 80:
+                    whole = f'<pre class="command">{escaped(block.command)}</pre>\n'
+                output = _pre(block.output) if block.output.strip() else '<p class="none">no output</p>\n'
+                return (
+                    f'<details class="card run{" bad" if block.failed else ""}"><summary><span class="what">$</span>'
+                    f"<code>{escaped_line(line)}</code>{_figures(block.outcome, block.duration_ms)}</summary>\n"
+                    f'<p class="where">in {escaped_line(block.cwd)}</p>\n{whole}{output}</details>\n'
+                )
             case ChangeBlock():
-                return _change(block)
+                unfolded = " open" if len(block.lines) <= _OPEN_DIFF else ""
+                outcome = "" if block.made else f'<span class="figures">{escaped_line(block.status)}</span>'
+                counts = f'<span class="figures"><ins>+{block.added}</ins> <del>−{block.removed}</del></span>'
+                rows = [
+                    f'<span class="{_DIFF_CLASSES.get(line[:1], "same")}">{_cut(line) or " "}</span>'
+                    for line in block.lines
+                ]
+                head, hidden, tail = shortened(rows, HEAD_LINES, TAIL_LINES)
+                gap = [_gap(hidden)] if hidden else []
+                return (
+                    f'<details class="card change{"" if block.made else " bad"}"{unfolded}><summary>'
+                    f'<span class="what">{escaped_line(block.verb)}</span><code>{escaped_line(block.path)}</code>'
+                    f"{outcome}{counts}</summary>\n"
+                    f'<pre class="diff"><code>{"".join([*head, *gap, *tail])}</code></pre>\n</details>\n'
+                )
             case ToolBlock():
-                return _tool(block, self._pictures(block.pictures))
+                pictures = self._pictures(block.pictures)
+                figures = _figures(block.outcome, block.duration_ms)
+                title = f'<span class="what">⚙</span><code>{escaped_line(block.title)}</code>{figures}'
+                style = f"card tool{' bad' if block.failed else ''}"
+                if not block.arguments.strip() and not block.result.strip():
+                    return f'<div class="{style}"><p class="summary">{title}</p>{pictures}</div>\n'
+                arguments = f'<p class="where">given</p>\n{_pre(block.arguments)}' if block.arguments.strip() else ""
+                result = f'<p class="where">result</p>\n{_pre(block.result)}' if block.result.strip() else ""
+                return f'<details class="{style}"><summary>{title}</summary>\n{arguments}{result}{pictures}</details>\n'
 
     def _pictures(self, pictures: Iterable[Picture]) -> str:
         shown = []
@@ -178,45 +209,6 @@ def _plan(plan: Sequence[TurnPlanStep]) -> str:
     return (
         f'<div class="card plan"><p class="label">Plan <span class="figures">{done} of {len(plan)} done</span></p>\n'
         f"<ol>\n{''.join(steps)}</ol></div>\n"
-    )
-
-
-def _command(block: CommandBlock) -> str:
-    line = " ".join(block.command.split())
-    whole = ""
-    if "\n" in block.command.strip() or len(line) > 80:
-        whole = f'<pre class="command">{escaped(block.command)}</pre>\n'
-    output = _pre(block.output) if block.output.strip() else '<p class="none">no output</p>\n'
-    return (
-        f'<details class="card run{" bad" if block.failed else ""}"><summary><span class="what">$</span>'
-        f"<code>{escaped_line(line)}</code>{_figures(block.outcome, block.duration_ms)}</summary>\n"
-        f'<p class="where">in {escaped_line(block.cwd)}</p>\n{whole}{output}</details>\n'
-    )
-
-
-def _tool(block: ToolBlock, pictures: str) -> str:
-    figures = _figures(block.outcome, block.duration_ms)
-    head = f'<span class="what">⚙</span><code>{escaped_line(block.title)}</code>{figures}'
-    kind = f"card tool{' bad' if block.failed else ''}"
-    if not block.arguments.strip() and not block.result.strip():
-        return f'<div class="{kind}"><p class="summary">{head}</p>{pictures}</div>\n'
-    arguments = f'<p class="where">given</p>\n{_pre(block.arguments)}' if block.arguments.strip() else ""
-    result = f'<p class="where">result</p>\n{_pre(block.result)}' if block.result.strip() else ""
-    return f'<details class="{kind}"><summary>{head}</summary>\n{arguments}{result}{pictures}</details>\n'
-
-
-def _change(block: ChangeBlock) -> str:
-    unfolded = " open" if len(block.lines) <= _OPEN_DIFF else ""
-    outcome = "" if block.made else f'<span class="figures">{escaped_line(block.status)}</span>'
-    counts = f'<span class="figures"><ins>+{block.added}</ins> <del>−{block.removed}</del></span>'
-    rows = [f'<span class="{_DIFF_CLASSES.get(line[:1], "same")}">{_cut(line) or " "}</span>' for line in block.lines]
-    head, hidden, tail = shortened(rows, HEAD_LINES, TAIL_LINES)
-    gap = [_gap(hidden)] if hidden else []
-    return (
-        f'<details class="card change{"" if block.made else " bad"}"{unfolded}><summary>'
-        f'<span class="what">{escaped_line(block.verb)}</span><code>{escaped_line(block.path)}</code>'
-        f"{outcome}{counts}</summary>\n"
-        f'<pre class="diff"><code>{"".join([*head, *gap, *tail])}</code></pre>\n</details>\n'
     )
 
 

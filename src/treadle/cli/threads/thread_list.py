@@ -41,7 +41,15 @@ def table(rows: Sequence[Row], width: int, now: float, home: str) -> Text:
     from rich.cells import cell_len  # rich takes 60 ms
     from rich.text import Text
 
-    columns = _columns(rows, width)
+    columns = ["id", "thread", "when"] if width >= 50 else ["id", "thread"]
+    if width >= 80:
+        columns.insert(2, "where")
+    if width >= 96:
+        columns.insert(3, "model")
+    if width >= 64 and any(row.facts.tokens for row in rows):
+        columns.append("tokens")
+    if width >= 72 and any(row.facts.cost_usd for row in rows):
+        columns.append("cost")
     head = {name: name for name in columns}
     lines = [head, *(_cells(row, now, home) for row in rows)]
     widths = {name: max(cell_len(cells[name]) for cells in lines) for name in columns}
@@ -75,19 +83,6 @@ def _cell(text: str, size: int, style: str, *, from_end: bool, right: bool) -> T
         cell.pad_left(max(0, size - cell.cell_len))
     cell.truncate(size, overflow="ellipsis", pad=True)
     return cell
-
-
-def _columns(rows: Sequence[Row], width: int) -> list[str]:
-    columns = ["id", "thread", "when"] if width >= 50 else ["id", "thread"]
-    if width >= 80:
-        columns.insert(2, "where")
-    if width >= 96:
-        columns.insert(3, "model")
-    if width >= 64 and any(row.facts.tokens for row in rows):
-        columns.append("tokens")
-    if width >= 72 and any(row.facts.cost_usd for row in rows):
-        columns.append("cost")
-    return columns
 
 
 def _cells(row: Row, now: float, home: str) -> dict[str, str]:

@@ -144,7 +144,15 @@ class PlainTurn:
                 case CommandBlock():
                     self._commands.ended(item.id, block)
                 case ChangeBlock():
-                    self._change(block)
+                    title = block.verb if block.made else f"{block.status}: {block.kind}"
+                    title += f" {printable_line(block.path)}"
+                    self._line(self._colors.bold(title) if block.made else self._colors.red(title))
+                    paints = {"+": self._colors.green, "-": self._colors.red, "@": self._colors.cyan}
+                    lines = [f"  {paints.get(row[:1], str)(row)}" for row in map(printable, block.lines)]
+                    head, hidden, tail = shortened(lines, DIFF_HEAD, DIFF_TAIL)
+                    left_out = [self._colors.dim(f"  … {hidden} lines left out …")] if hidden else []
+                    for row in [*head, *left_out, *tail]:
+                        self._line(row)
                 case ToolBlock():
                     self._tool(block)
                 case ThoughtBlock():
@@ -167,17 +175,6 @@ class PlainTurn:
         said = printable_line(block.title) + (f": {block.outcome}" if block.outcome else "")
         reason = printable_line(" ".join(block.result.split()))[:MAX_LINE] if block.failed else ""
         self._line(self._colors.red(f"{said}: {reason}" if reason else said) if block.failed else said)
-
-    def _change(self, block: ChangeBlock) -> None:
-        title = block.verb if block.made else f"{block.status}: {block.kind}"
-        title += f" {printable_line(block.path)}"
-        self._line(self._colors.bold(title) if block.made else self._colors.red(title))
-        paints = {"+": self._colors.green, "-": self._colors.red, "@": self._colors.cyan}
-        lines = [f"  {paints.get(line[:1], str)(line)}" for line in map(printable, block.lines)]
-        head, hidden, tail = shortened(lines, DIFF_HEAD, DIFF_TAIL)
-        left_out = [self._colors.dim(f"  … {hidden} lines left out …")] if hidden else []
-        for line in [*head, *left_out, *tail]:
-            self._line(line)
 
     # --- writing ---
 
