@@ -291,7 +291,22 @@ def copy(permissions: FilePermissions, source: str, destination: str, *, recursi
         if stat.S_ISDIR(mode):
             if not recursive:
                 raise refused("fs/copy requires recursive: true when sourcePath is a directory")
-            _copy_directory(permissions, origin, destination)
+            real_source, real_target = os.path.realpath(origin.path), os.path.realpath(destination)
+            if real_target == real_source or real_target.startswith(real_source.rstrip("/") + "/"):
+                raise refused("fs/copy cannot copy a directory to itself or one of its descendants")
+            # Find what would fail half way: content that may not be read, and places that may not be written.
+            permissions.require_write(real_target)
+            for hidden in permissions.unreadable_below(real_source):
+                if os.path.lexists(hidden):
+                    raise denied_read(hidden)
+            for protected in permissions.unwritable_below(real_target):
+                if os.path.lexists(os.path.join(real_source, os.path.relpath(protected, real_target))):
+                    raise denied_write(protected)
+            with reported(destination):
+                if not os.path.lexists(real_target):
+                    create_parents(permissions, os.path.dirname(real_target))
+                with path_at(real_target, no_symlinks=permissions.confined) as at:
+                    _TreeCopy(permissions).tree(origin, at, existed=_make(at), depth=1)
             return
         if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
             raise refused("fs/copy only supports regular files, directories, and symlinks")
@@ -328,25 +343,6 @@ def _copy_entry(origin: PathAt, target: PathAt, *, link: bool) -> None:
             os.close(writer)
     finally:
         os.close(reader)
-
-
-def _copy_directory(permissions: FilePermissions, origin: PathAt, destination: str) -> None:
-    source, target = os.path.realpath(origin.path), os.path.realpath(destination)
-    if target == source or target.startswith(source.rstrip("/") + "/"):
-        raise refused("fs/copy cannot copy a directory to itself or one of its descendants")
-    # Find what would fail half way: content that may not be read, and places that may not be written.
-    permissions.require_write(target)
-    for hidden in permissions.unreadable_below(source):
-        if os.path.lexists(hidden):
-            raise denied_read(hidden)
-    for protected in permissions.unwritable_below(target):
-        if os.path.lexists(os.path.join(source, os.path.relpath(protected, target))):
-            raise denied_write(protected)
-    with reported(destination):
-        if not os.path.lexists(target):
-            create_parents(permissions, os.path.dirname(target))
-        with path_at(target, no_symlinks=permissions.confined) as at:
-            _TreeCopy(permissions).tree(origin, at, existed=_make(at), depth=1)
 
 
 class _TreeCopy:

@@ -79,32 +79,31 @@ class Options:
         self.environment: dict[bytes, bytes] = {}
         position = 0
         while position + 1 < len(arguments) and arguments[position] != "--":
-            self._read(arguments[position], arguments[position + 1])
+            option = arguments[position]
+            value = arguments[position + 1]
+            match option:
+                case "--landlock":  # file-system rights, network rights and scopes that are denied unless granted
+                    fs, net, scope = (int(part) for part in value.split(","))
+                    self.landlock = (fs, net, scope)
+                case "--grant" | "--offer":  # what is offered need not be there any more
+                    rights, _, path = value.partition(",")
+                    self.grants.append((int(rights), path, option == "--grant"))
+                case "--grant-terminal":  # the one that the command runs on
+                    self.terminal_rights = int(value)
+                case "--filter":
+                    self.filter = bytes.fromhex(value)
+                case "--arg0":
+                    self.arg0 = value
+                case "--environment":  # the descriptor of a file with NAME=value, each with a NUL behind it
+                    with open(int(value), "rb") as file:
+                        variables = (variable.partition(b"=") for variable in file.read().split(b"\0")[:-1])
+                        self.environment = {name: content for name, _, content in variables}
+                case _:
+                    raise LaunchFailure(f"unknown option {option}")
             position += 2
         self.command: list[str] = arguments[position + 1 :]
         if arguments[position : position + 1] != ["--"] or not self.command:
             raise LaunchFailure("the arguments name no command")
-
-    def _read(self, option: str, value: str) -> None:
-        match option:
-            case "--landlock":  # file-system rights, network rights and scopes that are denied unless granted
-                fs, net, scope = (int(part) for part in value.split(","))
-                self.landlock = (fs, net, scope)
-            case "--grant" | "--offer":  # what is offered need not be there any more
-                rights, _, path = value.partition(",")
-                self.grants.append((int(rights), path, option == "--grant"))
-            case "--grant-terminal":  # the one that the command runs on
-                self.terminal_rights = int(value)
-            case "--filter":
-                self.filter = bytes.fromhex(value)
-            case "--arg0":
-                self.arg0 = value
-            case "--environment":  # the descriptor of a file with NAME=value, each with a NUL behind it
-                with open(int(value), "rb") as file:
-                    variables = (variable.partition(b"=") for variable in file.read().split(b"\0")[:-1])
-                    self.environment = {name: content for name, _, content in variables}
-            case _:
-                raise LaunchFailure(f"unknown option {option}")
 
 
 def main(arguments: list[str]) -> Never:
@@ -136,7 +135,11 @@ def _confine(options: Options, handled: tuple[int, int, int]) -> None:
     ruleset = kernel.call("landlock_create_ruleset", _CREATE_RULESET, attributes, size, 0)
     for rights, path, required in options.grants + terminal:
         try:
-            descriptor = _open_exactly(path)
+            # Open what has this very name; a link that was put into the path since it was checked is an error.
+            descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+            if name != path or stat.S_ISLNK(os.fstat(descriptor).st_mode):
+                raise LaunchFailure(f"{path} was replaced while the sandbox was being set up")
         except (OSError, LaunchFailure):
             if required:
                 raise
@@ -162,15 +165,6 @@ def _confine(options: Options, handled: tuple[int, int, int]) -> None:
         program = length.to_bytes(2, sys.byteorder) + bytes(6) + where.to_bytes(8, sys.byteorder)
         kernel.control("seccomp", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program)
         del buffer
-
-
-def _open_exactly(path: str) -> int:
-    """Open what has this very name; a link that was put into the path since it was checked is an error."""
-    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    name = os.readlink(f"/proc/self/fd/{descriptor}")
-    if name != path or stat.S_ISLNK(os.fstat(descriptor).st_mode):
-        raise LaunchFailure(f"{path} was replaced while the sandbox was being set up")
-    return descriptor
 
 
 def _stop(status: int, message: str) -> Never:

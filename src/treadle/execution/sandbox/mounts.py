@@ -232,7 +232,12 @@ class Placeholders:
                 except FileNotFoundError:
                     continue
                 except OSError as error:
-                    return _verdict(path, error)
+                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                        return "theirs"  # something is there that is no directory
+                    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                        # What is impossible here is so for the command too: it can do less than we can.
+                        return "theirs" if os.path.lexists(path) else "impossible"
+                    raise refused(f"{path!a} cannot be kept from being made: {error.strerror}") from None
             if not _is_ours(descriptor):
                 os.close(descriptor)
                 return "theirs"
@@ -259,14 +264,6 @@ def _make(path: str) -> None:
     except FileExistsError:
         return
     os.utime(path, ns=(_MARK_NS, _MARK_NS))
-
-
-def _verdict(path: str, error: OSError) -> NameState:
-    if error.errno in (errno.ENOTDIR, errno.ELOOP):
-        return "theirs"  # something is there that is no directory
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "theirs" if os.path.lexists(path) else "impossible"  # for the command too: it can do less than we can
-    raise refused(f"{path!a} cannot be kept from being made: {error.strerror}") from None
 
 
 def _is_file(path: str) -> bool:

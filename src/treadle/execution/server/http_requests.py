@@ -66,7 +66,22 @@ class HttpRequests:
         """Make one request. With `streamResponse` the result has no body; it follows as notifications."""
         call = _prepare(params)
         if not params.stream_response:
-            return await self._fetch(call)
+            response = await self._send(call)
+            body = bytearray()
+            try:
+                async with aclosing(response), asyncio.timeout_at(call.deadline):
+                    async for chunk in response.aiter_raw():
+                        body += chunk
+                        if len(body) > self._max_body:
+                            raise ExecError(
+                                f"http/request response body of {call.shown_url} is larger than {self._max_body} bytes;"
+                                " ask for it with streamResponse"
+                            )
+            except ExecError:
+                raise
+            except Exception as error:
+                raise ExecError(_failure(error, call)) from None
+            return _result(response, bytes(body))
         if params.request_id in self._active:
             raise ExecError(
                 f"http/request streamResponse requestId `{params.request_id}` is already active; use another",
@@ -99,24 +114,6 @@ class HttpRequests:
             client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-
-    async def _fetch(self, call: _Call) -> HttpResult:
-        response = await self._send(call)
-        body = bytearray()
-        try:
-            async with aclosing(response), asyncio.timeout_at(call.deadline):
-                async for chunk in response.aiter_raw():
-                    body += chunk
-                    if len(body) > self._max_body:
-                        raise ExecError(
-                            f"http/request response body of {call.shown_url} is larger than {self._max_body} bytes;"
-                            " ask for it with streamResponse"
-                        )
-        except ExecError:
-            raise
-        except Exception as error:
-            raise ExecError(_failure(error, call)) from None
-        return _result(response, bytes(body))
 
     async def _send(self, call: _Call) -> httpx2.Response:
         """The final response, up to its headers; the caller reads the body and closes it."""
