@@ -791,7 +791,7 @@ class AsyncTurnHandle(Generic[OutputT]):
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
         """
-        from treadle.client.turn_events import EventReader
+        from treadle.client.turn_events import EventReader  # only for who reads the simplified events
 
         reader = EventReader(self.id, self._output_type)
         async with aclosing(self.stream(timeout=timeout)) as notifications:

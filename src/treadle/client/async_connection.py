@@ -57,7 +57,18 @@ async def open_connection(config: CodexConfig, sink: Sink) -> AsyncConnection:
             raise TransportClosedError(str(error)) from None
         return ChannelConnection(channel, sink)
     if config.codex_bin is not None or config.launch_args_override is not None:
-        return await _start(config, sink)
+        # Only for a server that we start.
+        from treadle.client.server_child import ServerChild
+        from treadle.transport.stdio import stdio_channel
+
+        child = ServerChild(config)
+        try:
+            streams = await stdio_channel(os.dup(child.stdout_fd), os.dup(child.stdin_fd), child.command[0])
+            child.give_streams()
+        except BaseException:
+            _end(child)
+            raise
+        return ChannelConnection(streams, sink, child)
     return AsyncLocalConnection(config, sink)
 
 
@@ -242,18 +253,3 @@ class ChannelConnection(AsyncConnection):
 def _end(child: ServerChild) -> None:
     child.end()
     child.release()
-
-
-async def _start(config: CodexConfig, sink: Sink) -> ChannelConnection:
-    # Only for a server that we start.
-    from treadle.client.server_child import ServerChild
-    from treadle.transport.stdio import stdio_channel
-
-    child = ServerChild(config)
-    try:
-        channel = await stdio_channel(os.dup(child.stdout_fd), os.dup(child.stdin_fd), child.command[0])
-        child.give_streams()
-    except BaseException:
-        _end(child)
-        raise
-    return ChannelConnection(channel, sink, child)

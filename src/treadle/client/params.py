@@ -308,7 +308,7 @@ def _toml(name: str, value: Any) -> Any:
 def output_of(wanted: Any) -> OutputType[Any] | None:
     if wanted is None:
         return None
-    from treadle.client.schemas import OutputType
+    from treadle.client.schemas import OutputType  # only for a typed answer
 
     return OutputType(wanted)
 

@@ -267,7 +267,17 @@ class Router:
                 self._drop(stream)
         received.streams.add(stream)
         if notification.method == "turn/completed":
-            self._turn_completed(stream, thread_of(notification), received)
+            thread_id = thread_of(notification)
+            stream.completed = True
+            if thread_id is not None and self._active.get(thread_id) == stream.key:
+                del self._active[thread_id]
+            abandoned = self._abandoned.get(thread_id) if thread_id is not None else None
+            if abandoned is not None and abandoned.turn_id == stream.key:
+                received.streams.add(self._over(thread_id, abandoned))
+            if not stream.reading:
+                self._unread[stream.key] = len(stream.events)
+                while sum(self._unread.values()) > MAX_UNREAD_EVENTS:
+                    self._drop(self.streams[next(iter(self._unread))])
         elif notification.method == "item/started":
             item = getattr(notification.payload, "item", None)
             if item is not None and item.type == "fileChange" and hasattr(item, "changes"):
@@ -301,18 +311,6 @@ class Router:
             return self._unread_warnings.popleft()
         except IndexError:
             return None
-
-    def _turn_completed(self, stream: Stream, thread_id: str | None, received: Received) -> None:
-        stream.completed = True
-        if thread_id is not None and self._active.get(thread_id) == stream.key:
-            del self._active[thread_id]
-        abandoned = self._abandoned.get(thread_id) if thread_id is not None else None
-        if abandoned is not None and abandoned.turn_id == stream.key:
-            received.streams.add(self._over(thread_id, abandoned))
-        if not stream.reading:
-            self._unread[stream.key] = len(stream.events)
-            while sum(self._unread.values()) > MAX_UNREAD_EVENTS:
-                self._drop(self.streams[next(iter(self._unread))])
 
     def changes(self, item_id: str) -> tuple[FileUpdateChange, ...]:
         """The changes that a patch in progress is about to make."""

@@ -140,7 +140,7 @@ class TurnFailed(CodexError, RuntimeError):
         self.turn = turn
         if turn is None or turn.error is None:
             return
-        from treadle.agent.model_failures import failure_of
+        from treadle.agent.model_failures import failure_of  # only for a turn that failed
 
         failure = failure_of(turn.error)
         if failure is not None:
@@ -199,7 +199,7 @@ def rpc_error(code: int, message: str, data: Any = None) -> JsonRpcError:
 
 def configuration_error(error: ConfigError) -> JsonRpcError:
     """What a server of ours would answer, for settings that are found wrong on this side."""
-    from treadle.server.clients import wire_error
+    from treadle.server.clients import wire_error  # only for a server in this process
 
     answer = wire_error(error, "initialize")
     return rpc_error(answer.code, answer.message, answer.data)

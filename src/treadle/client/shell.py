@@ -141,7 +141,7 @@ class Shell(ABC):
     def _check_usable(self) -> None:
         """Raise `CodexError` in a fork."""
         if self._forked:
-            from treadle.transport.channel import forked
+            from treadle.transport.channel import forked  # it loads asyncio
 
             raise CodexError(forked("this client", self._pid or 0))
 
