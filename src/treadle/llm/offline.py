@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -35,7 +36,6 @@ from treadle.llm.output_items import read_item
 DELTA_CHARS: Final = 24
 # Of an output, or of what the user wrote, in a report: the beginning is enough to recognise it.
 SHOWN_CHARS: Final = 160
-MAX_NOTES: Final = 1000
 
 _UNSIGNED: Final = "Signed: not yet"
 _LOOK: Final = '{"cmd": "ls -1", "login": false}'
@@ -109,10 +109,11 @@ def play(request: ModelRequest) -> Iterator[ModelEvent]:
     """The whole response to a request."""
     from hashlib import blake2b  # loaded with the first turn
 
-    view = _View(request)
+    encoded = [msgspec.json.encode(item) for item in request.input]
+    view = _View(request, [_entry(one) for one in encoded])
     key = (request.prompt_cache_key or "").encode("utf-8", "surrogatepass")
     # A part of ids that differs between the requests of a thread and between threads.
-    mark = blake2b(b"\n".join(view.encoded) + b"\0" + key, digest_size=8).hexdigest()
+    mark = blake2b(b"\n".join(encoded) + b"\0" + key, digest_size=8).hexdigest()
     yield Created(f"resp_offline_{mark}")
     written = 0
     calls = view.next_calls() if request.output_schema is None else []
@@ -136,7 +137,7 @@ def play(request: ModelRequest) -> Iterator[ModelEvent]:
         yield ItemDone(read_item(Raw(raw), item_id))
         written = len(raw)
     # No tokenizer: four bytes are about one token.
-    read, wrote = sum(map(len, view.encoded)) // 4, written // 4
+    read, wrote = sum(map(len, encoded)) // 4, written // 4
     usage = TokenUsage(input_tokens=read, output_tokens=wrote, total_tokens=read + wrote)
     yield Completed(f"resp_offline_{mark}", usage)
 
@@ -176,16 +177,15 @@ class _View:
     `tools` maps each name to whether the tool takes free text. `planning`: it is to propose a plan instead of working.
     """
 
-    def __init__(self, request: ModelRequest) -> None:
-        self.encoded = [msgspec.json.encode(item) for item in request.input]
-        items = [_entry(one) for one in self.encoded]
+    def __init__(self, request: ModelRequest, items: list[_Entry]) -> None:
         asked = max((n for n, item in enumerate(items) if (item.type, item.role) == ("message", "user")), default=-1)
         self._user_text = items[asked].text if asked >= 0 else ""
         self._planning = any(item.role == "developer" and _PLAN_TAG in item.text for item in items)
         self._parallel = request.parallel_tool_calls
         tools = [_entry(msgspec.json.encode(tool)) for tool in request.tools]
-        named = [tool for tool in tools if tool.type in ("function", "custom") and tool.name]
-        self.tools = {tool.name: tool.type == "custom" for tool in named}
+        self.tools = {
+            one.name: one.type == "custom" for one in tools if one.type in ("function", "custom") and one.name
+        }
         since = items[asked + 1 :]
         outputs = {item.call_id: _output(item.output) for item in since if item.type.endswith("_call_output")}
         self._done = [
@@ -196,20 +196,18 @@ class _View:
 
     def next_calls(self) -> list[tuple[str, str]]:
         """The calls that come next, as names and inputs; none when it is time to answer."""
-        calls = [call for call in self._script() if not self._is_done(*call)]
         # Without the note there is nothing to read or to sign.
         if any(name == "apply_patch" and not output.startswith("Success") for name, _, output in self._done):
             return []
+        calls = self._script()[len(self._done) :]
         # The plan is not worth a request of its own where it can travel with the first real call.
         return calls[: 2 if self._parallel and calls and calls[0][0] == "update_plan" else 1]
 
     def _script(self) -> list[tuple[str, str]]:
         """All calls from the first to the last, as far as they are known: the name of the note depends on the files."""
-        files = next((output.split("\n") for _, text, output in self._done if text == _LOOK), [])
-        files = [line for line in files if line.strip()]
-        named = (re.search(r"\*\*\* Add File: (treadle-offline-\d+\.md)", text) for _, text, _ in self._done)
-        free = (note for n in range(1, MAX_NOTES) if (note := f"treadle-offline-{n}.md") not in files)
-        note = next((found[1] for found in named if found), None) or next(free, f"treadle-offline-{MAX_NOTES}.md")
+        listed = next((output for _, text, output in self._done if text == _LOOK), "")
+        files = [line for line in listed.split("\n") if line.strip()]
+        note = next(name for n in count(1) if (name := f"treadle-offline-{n}.md") not in files)
         head = "+# A note of Treadle's offline model\n+\n+Asked: "
         asked = f"{_shorten(self._user_text) or '(nothing)'}\n+Files seen: {len(files)}\n+{_UNSIGNED}"
         read = f"cat {note}" if "apply_patch" in self.tools else "pwd"
@@ -238,13 +236,6 @@ class _View:
         patch = f"*** Begin Patch\n*** {change}\n*** End Patch\n"
         return patch if self.tools.get("apply_patch") else json.dumps({"input": patch}, ensure_ascii=False)
 
-    def _is_done(self, name: str, text: str) -> bool:
-        """Patches are told apart by what they do to the note: its name was not yet known when the first was made."""
-        if name != "apply_patch":
-            return any((name, text) == done[:2] for done in self._done)
-        update = "*** Update File: " in text
-        return any(name == done[0] and update == ("*** Update File: " in done[1]) for done in self._done)
-
     def answer(self) -> str:
         """The report at the end of the tour."""
         parts = [_ABOUT.format(_shorten(self._user_text) or "(nothing)")]
@@ -267,9 +258,9 @@ class _View:
     def fitting(self, schema: object) -> str:
         """A value for an output schema, with what the request is about for its texts. That is the last paragraph: what
         comes first tells the model how. A line that ends with a colon introduces what the user wrote."""
-        paragraphs = [one.strip() for one in re.split(r"\n\s*\n", self._user_text) if one.strip()]
-        heading, _, said = paragraphs[-1].partition("\n") if paragraphs else ("", "", "")
-        words = said if said and heading.rstrip().endswith(":") else paragraphs[-1] if paragraphs else ""
+        *_, words = re.split(r"\n\s*\n", self._user_text.strip())
+        heading, _, said = words.partition("\n")
+        words = said if said and heading.rstrip().endswith(":") else words
         plain = msgspec.json.decode(msgspec.json.encode(schema))
         return json.dumps(schema_value(plain, _shorten(words)), ensure_ascii=False)
 
@@ -294,7 +285,7 @@ def _shorten(text: str) -> str:
 # --- values for schemas ----------------------------------------------------------------------------------------------
 
 _MAX_DEPTH: Final = 32  # of a schema that refers to itself without an end
-_MAX_VALUES: Final = 10_000
+_MAX_VALUES: Final = 10_000  # of one that asks for more and more
 _FORMATS: Final = {
     "date": "2000-01-01",
     "date-time": "2000-01-01T00:00:00Z",
@@ -319,78 +310,61 @@ class _SchemaValue:
     def __init__(self, root: Any, words: str) -> None:
         self._root = root
         self._words = words or "offline model"
-        self._left = _MAX_VALUES
+        self._budget = iter(range(_MAX_VALUES))
 
     def make(self, schema: Any, depth: int) -> Any:
-        self._left -= 1
         schema = self._flat(schema, depth)
-        kinds = schema.get("type", "object" if "properties" in schema or "required" in schema else "null")
-        kind = kinds if isinstance(kinds, str) else next((kind for kind in kinds if kind != "null"), "null")
         if "const" in schema or schema.get("enum"):
             return schema["const"] if "const" in schema else schema["enum"][0]
-        if depth > _MAX_DEPTH or kind == "null":
-            return None
-        match kind:
+        kinds = schema.get("type", "object" if "properties" in schema or "required" in schema else "null")
+        match kinds if isinstance(kinds, str) else next((kind for kind in kinds if kind != "null"), "null"):
             case "object":
                 members = schema.get("properties", {})
                 # All members near the top, deep down only those that must be there.
                 names = dict.fromkeys([*(members if depth < 4 else ()), *schema.get("required", ())])
                 return {name: self.make(members.get(name, {}), depth + 1) for name in names}
             case "array":
-                count = min(schema.get("minItems", 0), self._left)
-                return [self.make(schema.get("items", {}), depth + 1) for _ in range(count)]
+                wanted = zip(range(schema.get("minItems", 0)), self._budget)  # noqa: B905 (as many as there may be)
+                return [self.make(schema.get("items", {}), depth + 1) for _ in wanted]
             case "string":
-                return _FORMATS.get(schema.get("format")) or self._text(schema)
-            case "integer" | "number":
-                return _number(schema)
-        return False
+                least, most, text = schema.get("minLength", 0), schema.get("maxLength"), self._words
+                if most is not None and len(text) > most:
+                    cut = text[: most + 1].rpartition(" ")[0]
+                    text = cut if cut and len(cut) >= least else text[:most]
+                return _FORMATS.get(schema.get("format")) or text.ljust(min(least, _MAX_VALUES), ".")
+            case "integer" | "number" as kind:
+                # Zero, or what is allowed next to it.
+                low = max(schema.get("minimum", -math.inf), schema.get("exclusiveMinimum", -math.inf) + 1)
+                high = min(schema.get("maximum", math.inf), schema.get("exclusiveMaximum", math.inf) - 1)
+                value: float = max(low, min(0, high))
+                step: float = schema.get("multipleOf", 1 if kind == "integer" else 0)
+                above = math.ceil(value / step) * step if step else value
+                return above if above <= high else math.floor(value / step) * step
+            case "boolean":
+                return False
+        return None
 
     def _flat(self, schema: Any, depth: int) -> dict[str, Any]:
-        """The schema without references and alternatives: all that the chosen ones say, in one table."""
-        for _ in range(_MAX_DEPTH):
-            if not isinstance(schema, Mapping):
-                return {}
-            parts = [*schema.get("allOf", ())]
-            if "$ref" in schema:
-                parts.append(self._find(schema["$ref"]))
+        """The schema without references and alternatives: all that the chosen ones say, in one table. Nothing of what
+        is too deep, or too much."""
+        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or next(self._budget, None) is None:
+            return {}
+        flat = {key: value for key, value in schema.items() if key not in ("$ref", "anyOf", "oneOf", "allOf")}
+        parts = [*schema.get("allOf", ())]
+        if "$ref" in schema:
+            part = self._root if schema["$ref"].startswith("#") else {}
+            for step in schema["$ref"].split("/")[1:]:
+                part = part.get(step.replace("~1", "/").replace("~0", "~"), {})
+            parts.append(part)
+        for choices in (schema[key] for key in ("anyOf", "oneOf") if key in schema):
             # The first alternative; but deep down the simplest, because the first may be the one that it is part of.
-            for choices in (schema[key] for key in ("anyOf", "oneOf") if key in schema):
-                choices = [one if isinstance(one, Mapping) else {} for one in choices]  # `true` allows everything
-                simple = sorted(choices, key=lambda one: "$ref" in one or "properties" in one) if depth > 2 else choices
-                parts.append(next((one for one in simple if depth > 2 or one != {"type": "null"}), {}))
-            flat = {key: value for key, value in schema.items() if key not in ("$ref", "anyOf", "oneOf", "allOf")}
-            for part in (part for part in parts if isinstance(part, Mapping)):
-                members = {**flat.get("properties", {}), **part.get("properties", {})}
-                required = [*flat.get("required", ()), *part.get("required", ())]
-                flat = {**flat, **part, **({"properties": members} if members else {})}
-                flat |= {"required": required} if required else {}
-            if not parts:
-                return flat
-            schema = flat
-        return {}
-
-    def _find(self, reference: str) -> Any:
-        """What a `$ref` into the same schema stands for; an empty schema for any other."""
-        found = self._root
-        for part in reference.split("/")[1:] if reference.startswith("#") else ["elsewhere"]:
-            found = found.get(part.replace("~1", "/").replace("~0", "~"), {})
-        return found
-
-    def _text(self, schema: Mapping[str, Any]) -> str:
-        least, most, text = schema.get("minLength", 0), schema.get("maxLength"), self._words
-        if most is not None and len(text) > most:
-            cut = text[: most + 1].rpartition(" ")[0]
-            text = cut if cut and len(cut) >= least else text[:most]
-        return text.ljust(min(least, _MAX_VALUES), ".")
-
-
-def _number(schema: Mapping[str, Any]) -> int | float:
-    """Zero, or what is allowed next to it."""
-    low = max(schema.get("minimum", -math.inf), schema.get("exclusiveMinimum", -math.inf) + 1)
-    high = min(schema.get("maximum", math.inf), schema.get("exclusiveMaximum", math.inf) - 1)
-    value: float = max(low, min(0, high))
-    step: float | None = schema.get("multipleOf", 1 if schema.get("type") == "integer" else None)
-    if step is None:
-        return value
-    above = math.ceil(value / step) * step
-    return above if above <= high else math.floor(value / step) * step
+            choices = [one if isinstance(one, Mapping) else {} for one in choices]  # `true` allows everything
+            simple = sorted(choices, key=lambda one: "$ref" in one or "properties" in one) if depth > 2 else choices
+            parts.append(next((one for one in simple if depth > 2 or one != {"type": "null"}), {}))
+        for part in (self._flat(part, depth + 1) for part in parts):
+            merged = {
+                "properties": {**flat.get("properties", {}), **part.get("properties", {})},
+                "required": [*flat.get("required", ()), *part.get("required", ())],
+            }
+            flat |= part | {key: value for key, value in merged.items() if value}
+        return flat

@@ -75,7 +75,15 @@ def request_error(error: Exception, endpoint: Endpoint, config: ProviderConfig) 
         case HttpUnusable():
             return ModelError(str(error))
         case ConnectFailed():
-            return _no_connection(error, endpoint)
+            if error.tls_problem is not None:
+                return untrusted(error.tls_problem, endpoint.shown)
+            reason = _SERVER[error.reason]
+            if error.proxy is not None and error.reason in _PROXY:
+                reason = (
+                    f"the proxy {error.proxy.scheme}://{error.proxy.tunnel.decode()} {_PROXY[error.reason]}; "
+                    "correct or unset HTTP_PROXY, HTTPS_PROXY or ALL_PROXY in the environment"
+                )
+            return absent(reason, endpoint.shown) if error.reason in _ABSENT else unreachable(reason, endpoint.shown)
         case ProxyRefused():
             why = f"the proxy refuses the way to the model server (HTTP {error.status})"
             return unreachable(why, endpoint.shown)
@@ -90,18 +98,6 @@ def request_error(error: Exception, endpoint: Endpoint, config: ProviderConfig) 
         case BadUrl() | UnicodeError():
             return ModelError(f"the URL of provider `{config.id}` cannot be used; correct its base_url in config.toml")
     return ModelError(f"the request to provider `{config.id}` could not be sent ({type(error).__name__})")
-
-
-def _no_connection(error: ConnectFailed, endpoint: Endpoint) -> ModelError:
-    if error.tls_problem is not None:
-        return untrusted(error.tls_problem, endpoint.shown)
-    why = _SERVER[error.reason]
-    if error.proxy is not None and error.reason in _PROXY:
-        why = (
-            f"the proxy {error.proxy.scheme}://{error.proxy.tunnel.decode()} {_PROXY[error.reason]}; "
-            "correct or unset HTTP_PROXY, HTTPS_PROXY or ALL_PROXY in the environment"
-        )
-    return absent(why, endpoint.shown) if error.reason in _ABSENT else unreachable(why, endpoint.shown)
 
 
 logger: logging.Logger = logging.getLogger(__name__)

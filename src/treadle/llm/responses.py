@@ -98,7 +98,26 @@ _encoder = msgspec.json.Encoder()
 def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     """JSON for `POST …/responses`. Nothing is stored by the provider: every request carries the whole history."""
     if FLAT in asking.quirks or not asking.provider.namespaces:
-        request = _flattened(request)
+        # The same request without namespaces.
+        names = _flat_names(request.tools)
+        tools: list[JsonObject] = []
+        for tool in request.tools:
+            spec = _object(tool, b'"namespace"')
+            if spec is None or spec.get("type") != "namespace":
+                tools.append(tool)
+                continue
+            for member in spec["tools"]:
+                flat = {key: value for key, value in member.items() if key != "defer_loading"}
+                tools.append({**flat, "name": names.name_of(spec["name"], member["name"])})
+        items: list[JsonObject] = []
+        for item in request.input:
+            call = _object(item, b'"namespace"')
+            if call is None or call.get("type") not in _CALLS or not isinstance(call.get("namespace"), str):
+                items.append(item)
+                continue
+            flat = {key: value for key, value in call.items() if key != "namespace"}
+            items.append({**flat, "name": names.name_of(call["namespace"], call["name"])})
+        request = msgspec.structs.replace(request, tools=tools, input=items)
     encoded = _encoder.encode(_body(request, request.input))
     if OPAQUE_MEMBER not in encoded:  # one look at all of it, because there may be thousands of items
         return encoded
@@ -144,29 +163,6 @@ def other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str] | 
     """Without namespaces, when a server refuses a request because of them."""
     refused = failure.status in (400, 422) and b"namespace" in failure.body.lower()
     return quirks | {FLAT} if refused else None
-
-
-def _flattened(request: ModelRequest) -> ModelRequest:
-    """The same request without namespaces."""
-    names = _flat_names(request.tools)
-    tools: list[JsonObject] = []
-    for tool in request.tools:
-        spec = _object(tool, b'"namespace"')
-        if spec is None or spec.get("type") != "namespace":
-            tools.append(tool)
-            continue
-        for member in spec["tools"]:
-            flat = {key: value for key, value in member.items() if key != "defer_loading"}
-            tools.append({**flat, "name": names.name_of(spec["name"], member["name"])})
-    items: list[JsonObject] = []
-    for item in request.input:
-        call = _object(item, b'"namespace"')
-        if call is None or call.get("type") not in _CALLS or not isinstance(call.get("namespace"), str):
-            items.append(item)
-            continue
-        flat = {key: value for key, value in call.items() if key != "namespace"}
-        items.append({**flat, "name": names.name_of(call["namespace"], call["name"])})
-    return msgspec.structs.replace(request, tools=tools, input=items)
 
 
 def _object(given: JsonObject, mark: bytes) -> dict[str, Any] | None:
@@ -337,9 +333,23 @@ class ResponsesTranslator:
         """Nothing for an event that is not known, or belongs to nothing."""
         match event.type:
             case "response.output_item.added":
-                return self._start(event.item, event.output_index)
+                given = upstream_id(event.item)
+                if given in self._open:
+                    return []
+                item = self._read(event.item, given or _new_id())
+                if len(self._open) >= MAX_OPEN:
+                    raise cut(f"the server opened more than {MAX_OPEN} items")
+                self._open[item.id] = _Open(item.id, _family(item), event.output_index, bool(given))
+                return [ItemStarted(item)]
             case "response.output_item.done":
-                return self._done(event.item, event.output_index)
+                raw = event.item
+                given = upstream_id(raw)
+                item = self._read(raw, given or _new_id())
+                opened = self._match(item, given, event.output_index)
+                if opened is None:
+                    return [ItemStarted(item), ItemDone(item)]
+                del self._open[opened.item_id]
+                return [ItemDone(item if item.id == opened.item_id else self._read(raw, opened.item_id))]
             case "response.created":
                 return [Created(_response.decode(event.response).id or "")]
             case "response.completed" | "response.done":
@@ -359,25 +369,6 @@ class ResponsesTranslator:
             if item.family == delta.family and not (delta.item_id and item.named):
                 return item
         return None
-
-    def _start(self, raw: Raw, index: int | None) -> list[ModelEvent]:
-        given = upstream_id(raw)
-        if given in self._open:
-            return []
-        item = self._read(raw, given or _new_id())
-        if len(self._open) >= MAX_OPEN:
-            raise cut(f"the server opened more than {MAX_OPEN} items")
-        self._open[item.id] = _Open(item.id, _family(item), index, bool(given))
-        return [ItemStarted(item)]
-
-    def _done(self, raw: Raw, index: int | None) -> list[ModelEvent]:
-        given = upstream_id(raw)
-        item = self._read(raw, given or _new_id())
-        opened = self._match(item, given, index)
-        if opened is None:
-            return [ItemStarted(item), ItemDone(item)]
-        del self._open[opened.item_id]
-        return [ItemDone(item if item.id == opened.item_id else self._read(raw, opened.item_id))]
 
     def _read(self, raw: Raw, item_id: str) -> OutputItem:
         """The item; a call by a joined name as one of the tool in its namespace."""

@@ -343,7 +343,26 @@ class AnthropicTranslator:
             case "redacted":
                 return self._reasoning(block, "", OpaqueBlock(model=self._request.model, redacted=block.start.data))
             case "call":
-                return _call(block, text)
+                namespace, name, free = block.tool
+                arguments = text or _given_input(block)
+                call_id = block.start.id or block.item_id
+                members: dict[str, object] = {"id": block.item_id, "call_id": call_id, "name": name}
+                if namespace is not None:
+                    members["namespace"] = namespace
+                if not free:
+                    raw = _raw({"type": "function_call", **members, "arguments": arguments})
+                    return FunctionCallItem(
+                        id=block.item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, arguments=arguments
+                    )
+                # The one member of the input of a tool that takes free text; else all of it, for the tool to refuse.
+                try:
+                    written = msgspec.json.decode(arguments, type=dict[str, str]).get("input", arguments)
+                except (msgspec.DecodeError, RecursionError):
+                    written = arguments
+                raw = _raw({"type": "custom_tool_call", **members, "input": written})
+                return CustomToolCallItem(
+                    id=block.item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, input=written
+                )
             case "other":
                 opaque = OpaqueBlock(model=self._request.model, block=_with_input(block, text))
                 raw = _raw({"type": "anthropic_block", "encrypted_content": opaque.packed()})
@@ -361,27 +380,6 @@ _KINDS: Final[dict[str, Kind]] = {
     "redacted_thinking": "redacted",
     "tool_use": "call",
 }
-
-
-def _call(block: _Open, text: str) -> FunctionCallItem | CustomToolCallItem:
-    namespace, name, free = block.tool
-    arguments = text or _given_input(block)
-    call_id = block.start.id or block.item_id
-    members: dict[str, object] = {"id": block.item_id, "call_id": call_id, "name": name}
-    if namespace is not None:
-        members["namespace"] = namespace
-    if not free:
-        raw = _raw({"type": "function_call", **members, "arguments": arguments})
-        return FunctionCallItem(
-            id=block.item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, arguments=arguments
-        )
-    # The one member of the input of a tool that takes free text; else all of it, for the tool to refuse.
-    try:
-        written = msgspec.json.decode(arguments, type=dict[str, str]).get("input", arguments)
-    except (msgspec.DecodeError, RecursionError):
-        written = arguments
-    raw = _raw({"type": "custom_tool_call", **members, "input": written})
-    return CustomToolCallItem(id=block.item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, input=written)
 
 
 def _is_whole(block: _Open) -> bool:
