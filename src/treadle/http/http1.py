@@ -152,7 +152,17 @@ class ResponseReader:
         found = _STATUS_LINE.fullmatch(lines[0].removesuffix(b"\r"))
         if found is None:
             raise NotHttp("no status line")
-        self._take_head(int(found[1]), ResponseHead(int(found[2]), _parse_headers(lines[1:])))
+        lines = lines[1:]
+        if len(lines) > MAX_HEADERS:
+            raise NotHttp("too many headers")
+        headers: dict[str, str] = {}
+        for line in lines:
+            header = _HEADER.fullmatch(line.removesuffix(b"\r"))
+            if header is None:  # also a line that continues the one before, which is obsolete
+                raise NotHttp("a line of the head is no header")
+            name, value = header[1].decode("latin-1").lower(), header[2].strip(b" \t").decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        self._take_head(int(found[1]), ResponseHead(int(found[2]), headers))
         return True
 
     def _take_head(self, minor: int, head: ResponseHead) -> None:
@@ -231,19 +241,6 @@ class ResponseReader:
 
 def _nothing() -> bool:
     return False
-
-
-def _parse_headers(lines: list[bytes]) -> dict[str, str]:
-    if len(lines) > MAX_HEADERS:
-        raise NotHttp("too many headers")
-    headers: dict[str, str] = {}
-    for line in lines:
-        found = _HEADER.fullmatch(line.removesuffix(b"\r"))
-        if found is None:  # also a line that continues the one before, which is obsolete
-            raise NotHttp("a line of the head is no header")
-        name, value = found[1].decode("latin-1").lower(), found[2].strip(b" \t").decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
 
 
 # Of lines in a row that are no body: sizes with extensions, which nobody uses, and trailers. How exactly it is kept

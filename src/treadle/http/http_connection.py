@@ -338,7 +338,17 @@ class HttpConnection:
         protocol = self._protocol = HttpProtocol(self._idle_timeout_s)
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self._dial(protocol, self._proxy or target)
+                dialed = self._proxy or target
+                _, host, port = dialed.origin
+                context = await self._context() if dialed.scheme == "https" else None
+                loop = asyncio.get_running_loop()
+                # An IP address has no alternatives to race, and uvloop does not know the option.
+                if isinstance(loop, asyncio.BaseEventLoop) and not (":" in host or host.rpartition(".")[2].isdecimal()):
+                    await loop.create_connection(
+                        lambda: protocol, host, port, ssl=context, happy_eyeballs_delay=NEXT_ADDRESS_S
+                    )
+                else:
+                    await loop.create_connection(lambda: protocol, host, port, ssl=context)
                 if self._proxy is not None and target.scheme == "https":
                     await self._open_tunnel(protocol, self._proxy, target)
         except OSError as error:
@@ -352,16 +362,6 @@ class HttpConnection:
         if self.is_closed:
             protocol.close()
         return protocol
-
-    async def _dial(self, protocol: HttpProtocol, target: HttpTarget) -> None:
-        _, host, port = target.origin
-        context = await self._context() if target.scheme == "https" else None
-        loop = asyncio.get_running_loop()
-        # An IP address has no alternatives to race, and uvloop does not know the option.
-        if isinstance(loop, asyncio.BaseEventLoop) and not (":" in host or host.rpartition(".")[2].isdecimal()):
-            await loop.create_connection(lambda: protocol, host, port, ssl=context, happy_eyeballs_delay=NEXT_ADDRESS_S)
-        else:
-            await loop.create_connection(lambda: protocol, host, port, ssl=context)
 
     async def _open_tunnel(self, protocol: HttpProtocol, proxy: HttpTarget, target: HttpTarget) -> None:
         """Open a tunnel through the proxy with CONNECT, and run TLS inside it."""

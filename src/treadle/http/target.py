@@ -81,22 +81,18 @@ def read_url(url: str) -> HttpTarget:
     """Raises `BadUrl`, also for a scheme other than http and https."""
     found = _PLAIN.fullmatch(url)
     if found is None or (found["query"] is not None and "%" in re.sub("%[0-9A-Fa-f]{2}", "", found["query"])):
-        return _read_any(url)
+        import httpx2  # only for unusual URLs: slow to load
+
+        try:
+            read = httpx2.URL(url)
+        except (httpx2.InvalidURL, UnicodeError):
+            raise BadUrl("the URL cannot be read") from None
+        if read.scheme not in DEFAULT_PORTS or not read.raw_host:
+            raise BadUrl("no http or https URL")
+        user, _, password = read.userinfo.decode().partition(":")
+        host, path = read.raw_host.decode(), read.raw_path.decode()
+        return _target(read.scheme, host, read.port or 0, path, unquote(user), unquote(password))
     return _target(found["scheme"], found["host"], int(found["port"] or 0), found["path"] + (found["query"] or ""))
-
-
-def _read_any(url: str) -> HttpTarget:
-    import httpx2  # only for unusual URLs: slow to load
-
-    try:
-        read = httpx2.URL(url)
-    except (httpx2.InvalidURL, UnicodeError):
-        raise BadUrl("the URL cannot be read") from None
-    if read.scheme not in DEFAULT_PORTS or not read.raw_host:
-        raise BadUrl("no http or https URL")
-    user, _, password = read.userinfo.decode().partition(":")
-    host, path = read.raw_host.decode(), read.raw_path.decode()
-    return _target(read.scheme, host, read.port or 0, path, unquote(user), unquote(password))
 
 
 def _target(scheme: str, host: str, port: int, path: str, user: str = "", password: str = "") -> HttpTarget:
