@@ -350,7 +350,7 @@ class HostAgent(ReviewCounters):
         choice, model, timeouts, clock = self._choice, self.model, self.timeouts, self._clock
 
         def reviewer() -> Reviewer:
-            from treadle.host.reviewer import Reviewer
+            from treadle.host.reviewer import Reviewer  # loaded with the first review
 
             return Reviewer(
                 lambda: choice.make_reviewing(model, timeouts.tool),

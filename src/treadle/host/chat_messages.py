@@ -214,7 +214,20 @@ def digest(messages: Sequence[Message]) -> tuple[Message, ...]:
     shown: list[Message] = []
     room, start = MAX_VERBATIM_CHARS, len(messages)
     while start > max(0, len(messages) - VERBATIM):
-        message = _shortened(messages[start - 1])
+        message = messages[start - 1]
+        text = content_text(message.get("content"))
+        found: Message = {"role": message.get("role", "user"), "content": _cut(text, MAX_MESSAGE_CHARS)}
+        for member in ("tool_call_id", "name"):
+            if isinstance(message.get(member), str):
+                found[member] = message[member]
+        made = []
+        for call_id, name, given in _calls(message) if found["role"] == "assistant" else ():
+            arguments = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
+            if len(arguments) > MAX_ARGUMENTS_CHARS:
+                arguments = msgspec.json.encode({"cut": _cut(arguments, MAX_ARGUMENTS_CHARS)}).decode()
+            function = {"name": name or "tool", "arguments": arguments or "{}"}
+            made.append({"id": str(call_id or ""), "type": "function", "function": function})
+        message = {**found, "tool_calls": made} if made else found
         calls = message.get("tool_calls", ())
         room -= len(message["content"]) + sum(len(call["function"]["arguments"]) for call in calls)
         if room < 0:
@@ -228,22 +241,6 @@ def digest(messages: Sequence[Message]) -> tuple[Message, ...]:
     lines = _lines(messages[:start])
     head: list[Message] = [{"role": "user", "content": lines}] if lines else []
     return (*head, *_paired(shown))
-
-
-def _shortened(message: Message) -> Message:
-    text = content_text(message.get("content"))
-    found: Message = {"role": message.get("role", "user"), "content": _cut(text, MAX_MESSAGE_CHARS)}
-    for member in ("tool_call_id", "name"):
-        if isinstance(message.get(member), str):
-            found[member] = message[member]
-    calls = []
-    for call_id, name, given in _calls(message) if found["role"] == "assistant" else ():
-        arguments = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
-        if len(arguments) > MAX_ARGUMENTS_CHARS:
-            arguments = msgspec.json.encode({"cut": _cut(arguments, MAX_ARGUMENTS_CHARS)}).decode()
-        function = {"name": name or "tool", "arguments": arguments or "{}"}
-        calls.append({"id": str(call_id or ""), "type": "function", "function": function})
-    return {**found, "tool_calls": calls} if calls else found
 
 
 def _cut(text: str, most: int) -> str:

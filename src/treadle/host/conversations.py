@@ -261,7 +261,31 @@ class ConversationStore:
             limit: How many at most; never more than 200.
         """
         with self._reading() as connection:
-            return _search(connection, words, limit, indexed=self._indexed)
+            # The messages with all these words, best first; without an index, the newest first.
+            said = words[:MAX_QUERY].replace("\0", " ").encode("utf-8", "replace").decode().split()
+            found = list(dict.fromkeys(said))[:MAX_WORDS]
+            limit = max(0, min(limit, MAX_HITS))
+            if not found or not limit:
+                return []
+            if self._indexed:
+                # Each word is a quoted string, so that it means nothing but itself.
+                match = " ".join('"' + word.replace('"', '""') + '"' for word in found)
+                rows = connection.execute(
+                    f"SELECT {_COLUMNS}, snippet(message_words, 0, '[', ']', '…', {_SNIPPET_TOKENS}), "
+                    "messages.created_at FROM message_words JOIN messages ON messages.key = message_words.rowid "
+                    "WHERE message_words MATCH ? ORDER BY message_words.rank, messages.key DESC LIMIT ?",
+                    (match, limit),
+                )
+                return [_hit(*row) for row in rows]
+            likes = " AND ".join("text LIKE ? ESCAPE '\\'" for _ in found)
+            patterns = ["%" + _SPECIAL.sub(r"\\\1", word) + "%" for word in found]
+            rows = connection.execute(
+                f"SELECT {_COLUMNS}, text, created_at FROM messages WHERE {likes} ORDER BY key DESC LIMIT ?",
+                (*patterns, limit),
+            )
+            return [
+                _hit(session_id, number, role, _snippet(text, found), at) for session_id, number, role, text, at in rows
+            ]
 
     def delete(self, session_id: str) -> bool:
         """Delete a conversation; False if there is none of that id. Not while an agent holds it.
@@ -469,32 +493,6 @@ def _prepare_index(connection: Connection, *, indexed: bool) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _search(connection: Connection, words: str, limit: int, *, indexed: bool) -> list[MessageHit]:
-    """The messages with all these words, best first; without an index, the newest first."""
-    said = words[:MAX_QUERY].replace("\0", " ").encode("utf-8", "replace").decode().split()
-    found = list(dict.fromkeys(said))[:MAX_WORDS]
-    limit = max(0, min(limit, MAX_HITS))
-    if not found or not limit:
-        return []
-    if indexed:
-        # Each word is a quoted string, so that it means nothing but itself.
-        match = " ".join('"' + word.replace('"', '""') + '"' for word in found)
-        rows = connection.execute(
-            f"SELECT {_COLUMNS}, snippet(message_words, 0, '[', ']', '…', {_SNIPPET_TOKENS}), messages.created_at "
-            "FROM message_words JOIN messages ON messages.key = message_words.rowid "
-            "WHERE message_words MATCH ? ORDER BY message_words.rank, messages.key DESC LIMIT ?",
-            (match, limit),
-        )
-        return [_hit(*row) for row in rows]
-    likes = " AND ".join("text LIKE ? ESCAPE '\\'" for _ in found)
-    patterns = ["%" + _SPECIAL.sub(r"\\\1", word) + "%" for word in found]
-    rows = connection.execute(
-        f"SELECT {_COLUMNS}, text, created_at FROM messages WHERE {likes} ORDER BY key DESC LIMIT ?",
-        (*patterns, limit),
-    )
-    return [_hit(session_id, number, role, _snippet(text, found), at) for session_id, number, role, text, at in rows]
 
 
 def _snippet(text: str, words: list[str]) -> str:

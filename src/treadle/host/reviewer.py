@@ -82,35 +82,30 @@ class Reviewer:
             raise ArgumentValueError("review_memory", problem)
         learned = _Learned()
         try:
-            await self._review(messages, memory, skills, learned)
+            limit = self._timeouts.review
+            # A turn of a review takes no longer than the review, also by the session's clock.
+            limits = [each for each in (self._timeouts.turn, limit) if each is not None]
+            # The files are read in a thread: the loop may have other things to do, and a disk may be slow.
+            opening = await asyncio.to_thread(_opening, messages, memory, skills, learned)
+            session = Session(
+                self._make_runtime(),
+                opening=opening,
+                timeouts=replace(self._timeouts, turn=min(limits, default=None)),
+                clock=self._clock,
+                sink=learned.watch,
+            )
+            try:
+                async with asyncio.timeout(limit):
+                    await _turn(session, review_prompt(memory=memory is not None, skills=skills is not None), learned)
+            except TimeoutError:
+                raise RuntimeFault(Fault(kind="deadline", message=f"The review took more than {limit:g} s.")) from None
+            finally:
+                await session.close()
         except RuntimeFault as error:
             raise ReviewFailed(error.fault, learned.summary()) from error
         finally:
             learned.over = True
         return learned.summary()
-
-    async def _review(
-        self, messages: Sequence[Message], memory: MemoryStore | None, skills: SkillStore | None, learned: _Learned
-    ) -> None:
-        limit = self._timeouts.review
-        # A turn of a review takes no longer than the review, also by the session's clock.
-        limits = [each for each in (self._timeouts.turn, limit) if each is not None]
-        # The files are read in a thread: the loop may have other things to do, and a disk may be slow.
-        opening = await asyncio.to_thread(_opening, messages, memory, skills, learned)
-        session = Session(
-            self._make_runtime(),
-            opening=opening,
-            timeouts=replace(self._timeouts, turn=min(limits, default=None)),
-            clock=self._clock,
-            sink=learned.watch,
-        )
-        try:
-            async with asyncio.timeout(limit):
-                await _turn(session, review_prompt(memory=memory is not None, skills=skills is not None), learned)
-        except TimeoutError:
-            raise RuntimeFault(Fault(kind="deadline", message=f"The review took more than {limit:g} s.")) from None
-        finally:
-            await session.close()
 
 
 async def _turn(session: Session, prompt: str, learned: _Learned) -> None:

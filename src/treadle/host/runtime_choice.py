@@ -39,14 +39,14 @@ def local_name(wire_api: str) -> str:
 
 def is_local_name(name: str) -> bool:
     """Whether a runtime of this name is local: named after a wire API, a built-in or an added one."""
-    from treadle.llm.wire_api import is_wire_api
+    from treadle.llm.wire_api import is_wire_api  # the wire APIs are loaded for who names one
 
     return name not in (APP_SERVER, AUTO) and is_wire_api(wire_api_of(name))
 
 
 def local_names() -> list[str]:
     """What local runtimes are called, one for each wire API."""
-    from treadle.llm.wire_api import wire_api_names
+    from treadle.llm.wire_api import wire_api_names  # likewise
 
     return list(map(local_name, wire_api_names()))
 
@@ -102,7 +102,7 @@ class RuntimeChoice:
             case str(wire) if is_local_name(wire):
                 return self._local(wire, model, tool_timeout)
             case str(engine):
-                from treadle.host.engine_runtime import EngineRuntime
+                from treadle.host.engine_runtime import EngineRuntime  # loaded when it is chosen
 
                 return EngineRuntime(engine, tool_timeout=tool_timeout)
         if not _is_runtime(self.given):
@@ -122,7 +122,7 @@ class RuntimeChoice:
 
     def make_reviewing(self, model: str | None, tool_timeout: float | None) -> Runtime:
         """One for a review."""
-        from treadle.host.reviewer import MAX_ITERATIONS
+        from treadle.host.reviewer import MAX_ITERATIONS  # loaded with the first review
 
         return self._local(self.review_name(), model, tool_timeout, max_iterations=MAX_ITERATIONS)
 

@@ -214,13 +214,13 @@ def choose_store(
 
 
 def memory_at(path: str) -> MemoryStore:
-    from treadle.host.memory.memory_files import MemoryStore
+    from treadle.host.memory.memory_files import MemoryStore  # only for an agent that has one
 
     return MemoryStore(path)
 
 
 def skills_at(path: str) -> SkillStore:
-    from treadle.host.skill_store import SkillStore
+    from treadle.host.skill_store import SkillStore  # likewise
 
     return SkillStore(path)
 

@@ -87,7 +87,16 @@ def changed(entries: Entries, operations: Sequence[Operation], limit: int) -> En
         )
     for number, operation in enumerate(operations, 1):
         try:
-            _apply(found, operation)
+            match operation.action:
+                case "add":
+                    found.append(_new(operation, found))
+                case "replace":
+                    at = _find(found, operation)
+                    found[at] = _new(operation, found[:at] + found[at + 1 :])
+                case "remove":
+                    if operation.content:
+                        raise Refused("invalid", "`remove` takes `old_text` and no `content`.")
+                    del found[_find(found, operation)]
         except Refused as error:
             if len(operations) == 1:
                 raise
@@ -102,19 +111,6 @@ def changed(entries: Entries, operations: Sequence[Operation], limit: int) -> En
         )
         raise Refused("full", problem)
     return tuple(found)
-
-
-def _apply(entries: list[str], operation: Operation) -> None:
-    match operation.action:
-        case "add":
-            entries.append(_new(operation, entries))
-        case "replace":
-            at = _find(entries, operation)
-            entries[at] = _new(operation, entries[:at] + entries[at + 1 :])
-        case "remove":
-            if operation.content:
-                raise Refused("invalid", "`remove` takes `old_text` and no `content`.")
-            del entries[_find(entries, operation)]
 
 
 def _new(operation: Operation, others: Sequence[str]) -> str:
