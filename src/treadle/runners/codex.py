@@ -165,7 +165,17 @@ def _translate(state: CodexState, kind: object, message: dict[str, Any]) -> Iter
         case "turn.failed":
             return [CompletedEvent(state.engine, ok=False, answer=state.answer, error=_failure(message))]
         case "error":
-            return _error(state, str(message.get("message") or "codex reported an error"))
+            text = str(message.get("message") or "codex reported an error")
+            if goes_on := _GOES_ON.match(text):
+                step: Phase = "updated" if state.reconnecting else "started"
+                state.reconnecting = True
+                note = ActionEvent(state.engine, Action(f"{state.engine}.reconnect", "note", text), step)
+                # That wait may be long, and nothing is printed meanwhile.
+                return [note, Waits()] if goes_on[1] else [note]
+            if state.in_turn:
+                state.error = text
+                return ()
+            return [state.notes.warning(text)]
         case "item.started" | "item.updated" | "item.completed":
             phase: Phase = kind.removeprefix("item.")  # type: ignore[assignment]
             return _item(state, phase, message["item"])
@@ -175,18 +185,6 @@ def _translate(state: CodexState, kind: object, message: dict[str, Any]) -> Iter
 def _failure(message: dict[str, Any]) -> str:
     error = message.get("error")
     return str(error.get("message") if isinstance(error, dict) else error or "the turn failed")
-
-
-def _error(state: CodexState, text: str) -> Iterable[Output]:
-    if goes_on := _GOES_ON.match(text):
-        phase: Phase = "updated" if state.reconnecting else "started"
-        state.reconnecting = True
-        note = ActionEvent(state.engine, Action(f"{state.engine}.reconnect", "note", text), phase)
-        return [note, Waits()] if goes_on[1] else [note]  # that wait may be long, and nothing is printed meanwhile
-    if state.in_turn:
-        state.error = text
-        return ()
-    return [state.notes.warning(text)]
 
 
 # --- items ---

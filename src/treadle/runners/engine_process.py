@@ -223,23 +223,22 @@ class EngineProcess:
         try:
             self._process = process = await backend.start(params)
         except ExecError as error:
-            return self._why_not_started(error)
+            program = self._command[0]
+            missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+            if error.errno == errno.EACCES and "/" not in program:
+                # Also the error when a folder of the PATH cannot be read.
+                path = (self._request.options.env or {}).get("PATH", os.environ.get("PATH"))
+                missing = shutil.which(program, os.F_OK, path) is None
+            if missing:
+                where = "is not there" if "/" in program else "was not found on the PATH"
+                return (
+                    f"{self._engine.name} is not installed: {program} {where}. Install it with: {self._engine.install}"
+                )
+            return f"{self._engine.name} could not be started: {error.message}"
         self._spawn(self._feed(process, engine.prompt(self._request)))
         if self._request.resume is not None:
             self._store_record(pid=self.pid or 0)
         return None
-
-    def _why_not_started(self, error: ExecError) -> str:
-        program = self._command[0]
-        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        if error.errno == errno.EACCES and "/" not in program:
-            # Also the error when a folder of the PATH cannot be read.
-            path = (self._request.options.env or {}).get("PATH", os.environ.get("PATH"))
-            missing = shutil.which(program, os.F_OK, path) is None
-        if missing:
-            where = "is not there" if "/" in program else "was not found on the PATH"
-            return f"{self._engine.name} is not installed: {program} {where}. Install it with: {self._engine.install}"
-        return f"{self._engine.name} could not be started: {error.message}"
 
     # --- reading ---
 

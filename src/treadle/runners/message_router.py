@@ -142,7 +142,17 @@ class Router:
             notice = f"/{directives.engine} does not count here: the session belongs to {resume.engine}"
         usual = None if directives.project is None else self._projects[directives.project]
         engine = resume.engine if resume else directives.engine or usual or self._default
-        self._check_usable(engine)
+        usable = [entry.name for entry in self._engines.values() if entry.status == "ok"]
+        others = f"; or begin with {' or '.join(f'/{other}' for other in usable)}" if usable else ""
+        entry = self._engines.get(engine)
+        if entry is None:
+            raise RouteError(
+                f"there is no engine `{engine}`: correct the project's engine{others}", "unknown_engine", engine
+            )
+        if entry.status != "ok":
+            raise RouteError(
+                f"{engine} is not installed: {entry.advice or 'install it'}{others}", "unavailable", engine
+            )
         return Route(
             engine=engine,
             prompt=prompt,
@@ -210,17 +220,6 @@ class Router:
         return True
 
     # --- engines ---
-
-    def _check_usable(self, name: str) -> None:
-        usable = [entry.name for entry in self._engines.values() if entry.status == "ok"]
-        others = f"; or begin with {' or '.join(f'/{other}' for other in usable)}" if usable else ""
-        entry = self._engines.get(name)
-        if entry is None:
-            raise RouteError(
-                f"there is no engine `{name}`: correct the project's engine{others}", "unknown_engine", name
-            )
-        if entry.status != "ok":
-            raise RouteError(f"{name} is not installed: {entry.advice or 'install it'}{others}", "unavailable", name)
 
 
 def _blank_lines(text: str) -> int:

@@ -68,7 +68,16 @@ class OutputReader:
                 completed = event
             else:
                 events.append(event)
-        events.append(self._verdict(completed, ending))
+        if completed is None:
+            completed = self.failed(f"{self._engine.name} ended without an answer.")
+        if completed.ok and not completed.answer.strip():
+            why = f"{self._engine.name} ended without an answer."
+            completed = structs.replace(completed, ok=False, error=why)
+        if completed.resume is None or not self._is_session(completed.resume):
+            completed = structs.replace(completed, resume=self._known())
+        done = completed.ok and self.said_all
+        reason = self._problem or (None if done else ending.stopped)
+        events.append(completed if reason is None else structs.replace(completed, ok=False, error=reason))
         return events
 
     def carry(self) -> dict[str, Any] | None:
@@ -138,15 +147,3 @@ class OutputReader:
         name = self._engine.name
         action = Action(f"{name}.unread.{self._notes}", "warning", f"a line of {name} was not understood")
         return ActionEvent(name, action, "completed", ok=False, message=type(error).__name__, level="warning")
-
-    def _verdict(self, completed: CompletedEvent | None, ending: Ending) -> CompletedEvent:
-        if completed is None:
-            completed = self.failed(f"{self._engine.name} ended without an answer.")
-        if completed.ok and not completed.answer.strip():
-            error = f"{self._engine.name} ended without an answer."
-            completed = structs.replace(completed, ok=False, error=error)
-        if completed.resume is None or not self._is_session(completed.resume):
-            completed = structs.replace(completed, resume=self._known())
-        done = completed.ok and self.said_all
-        reason = self._problem or (None if done else ending.stopped)
-        return completed if reason is None else structs.replace(completed, ok=False, error=reason)

@@ -177,7 +177,33 @@ class Progress:
             case CompletedEvent():
                 self._completed = event
             case ActionEvent() if event.action.kind != "turn":
-                self._act(event)
+                key = event.action.id[:MAX_ID]
+                old = self._running.get(key) or self._done.get(key)
+                if old is None:
+                    self._seen += 1
+                action = event.action
+                code = action.detail.get("exit_code")
+                step = Step(
+                    id=key,
+                    number=self._seen if old is None else old.number,
+                    kind=action.kind,
+                    title=one_line(action.title),
+                    phase=event.phase,
+                    ok=event.ok,
+                    exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
+                    message=None if event.message is None else cut(event.message, MAX_MESSAGE),
+                    level=event.level,
+                )
+                self._count(old, -1)
+                self._count(step, 1)
+                if step.phase == "completed":
+                    self._running.pop(key, None)
+                    self._done[key] = step
+                    _drop_oldest(self._done, self._keep)
+                else:
+                    self._done.pop(key, None)
+                    self._running[key] = step
+                    _drop_oldest(self._running, KEEP_RUNNING)
 
     def snapshot(self) -> Snapshot:
         """All that is known now."""
@@ -214,35 +240,6 @@ class Progress:
             limit: How many lines there are at most.
         """
         return self.snapshot().lines(width, limit)
-
-    def _act(self, event: ActionEvent) -> None:
-        key = event.action.id[:MAX_ID]
-        old = self._running.get(key) or self._done.get(key)
-        if old is None:
-            self._seen += 1
-        action = event.action
-        code = action.detail.get("exit_code")
-        step = Step(
-            id=key,
-            number=self._seen if old is None else old.number,
-            kind=action.kind,
-            title=one_line(action.title),
-            phase=event.phase,
-            ok=event.ok,
-            exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
-            message=None if event.message is None else cut(event.message, MAX_MESSAGE),
-            level=event.level,
-        )
-        self._count(old, -1)
-        self._count(step, 1)
-        if step.phase == "completed":
-            self._running.pop(key, None)
-            self._done[key] = step
-            _drop_oldest(self._done, self._keep)
-        else:
-            self._done.pop(key, None)
-            self._running[key] = step
-            _drop_oldest(self._running, KEEP_RUNNING)
 
     def _count(self, step: Step | None, by: int) -> None:
         if step is not None and step.phase == "completed":
