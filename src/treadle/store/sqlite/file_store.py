@@ -175,21 +175,19 @@ class _Writer:
             _call(self._loop, settle, self.opened, failure(error, self.path))
         else:
             _call(self._loop, settle, self.opened, None)
-            self._serve(Transactions(connection, self.path, self.owner.id))
+            transactions = Transactions(connection, self.path, self.owner.id)
+            while (jobs := self.jobs.take_all(BEAT_S)) is not None:
+                self.owner.beat()
+                if not jobs:
+                    continue
+                errors = transactions.run([work for work, _ in jobs])
+                outcomes = [(done, problem) for (_, done), problem in zip(jobs, errors, strict=True)]
+                _call(self._loop, report_outcomes, self._loop, outcomes)
+                del jobs, errors, outcomes  # or a thread that waits would hold what it wrote last in memory
             connection.close()
             self.owner.leave()
         finally:
             _call(self._loop, self._ended.set)
-
-    def _serve(self, transactions: Transactions) -> None:
-        while (jobs := self.jobs.take_all(BEAT_S)) is not None:
-            self.owner.beat()
-            if not jobs:
-                continue
-            errors = transactions.run([work for work, _ in jobs])
-            outcomes = [(done, error) for (_, done), error in zip(jobs, errors, strict=True)]
-            _call(self._loop, report_outcomes, self._loop, outcomes)
-            del jobs, errors, outcomes  # or a thread that waits would hold what it wrote last in memory
 
 
 class _Readers:

@@ -361,7 +361,14 @@ def apply(connection: sqlite3.Connection, writes: Iterable[Write], owner: str) -
     for run in merged(writes):
         kind = type(first := run[0])
         if isinstance(first, CopyTurns):
-            _copy_turns(connection, first)
+            for thread_id in (first.source_id, first.target_id):
+                if not _exists(connection, thread_id):
+                    raise _no_thread(thread_id)
+            if connection.execute("SELECT 1 FROM turns WHERE thread_id = ?", (first.target_id,)).fetchone():
+                raise StoreError(f"thread {first.target_id} has turns already, so none can be copied into it")
+            last = _LAST if first.last_turn is None else first.last_turn
+            for copy in _COPIES:
+                connection.execute(copy, (first.target_id, first.source_id, last))
         elif (statements := _STATEMENTS.get(kind)) is not None:
             for write in run:
                 for statement in statements:
@@ -410,17 +417,6 @@ _COPIES: Final = (
     _copy("history", HistoryRecord),
     _copy("compactions", Compaction),
 )
-
-
-def _copy_turns(connection: sqlite3.Connection, write: CopyTurns) -> None:
-    for thread_id in (write.source_id, write.target_id):
-        if not _exists(connection, thread_id):
-            raise _no_thread(thread_id)
-    if connection.execute("SELECT 1 FROM turns WHERE thread_id = ?", (write.target_id,)).fetchone():
-        raise StoreError(f"thread {write.target_id} has turns already, so none can be copied into it")
-    last = _LAST if write.last_turn is None else write.last_turn
-    for statement in _COPIES:
-        connection.execute(statement, (write.target_id, write.source_id, last))
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
