@@ -57,7 +57,14 @@ class Address(Struct, frozen=True):
             if not text.isprintable() or " " in text:  # it becomes part of a request head
                 raise AddressError(f"{shown_url(text)!r}: an address holds no spaces and no control characters")
             authority, _, path = rest.partition("/")
-            host, port = _split_authority(text, authority, _DEFAULT_PORTS[scheme])
+            if "@" in authority:
+                raise AddressError("an address carries no user or password: pass the token separately")
+            parts = _AUTHORITY.fullmatch(authority)
+            if parts is None or int(parts["port"] or 0) > 65535:
+                raise AddressError(
+                    f"{shown_url(text)!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765"
+                )
+            host, port = parts["ipv6"] or parts["host"], int(parts["port"] or _DEFAULT_PORTS[scheme])
             return cls("ws" if scheme == "ws" else "wss", host, port, f"/{path}")
         raise AddressError(
             f"{shown_url(text)!r} is not an address: use ws://HOST:PORT, wss://HOST, unix:///PATH or stdio://"
@@ -93,12 +100,3 @@ class Address(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Address({str(self)!r})"
-
-
-def _split_authority(text: str, authority: str, default_port: int) -> tuple[str, int]:
-    if "@" in authority:
-        raise AddressError("an address carries no user or password: pass the token separately")
-    parts = _AUTHORITY.fullmatch(authority)
-    if parts is None or int(parts["port"] or 0) > 65535:
-        raise AddressError(f"{shown_url(text)!r}: expected HOST:PORT after the scheme, like ws://127.0.0.1:8765")
-    return parts["ipv6"] or parts["host"], int(parts["port"] or default_port)

@@ -99,7 +99,10 @@ class Listener:
         self.accept = accept
         self.text_only = text_only
         self.http = http
-        self.max_connections: int = min(MAX_CONNECTIONS, _descriptors() // 2)
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.max_connections: int = (
+            MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files // 2)
+        )
         self.open: set[object] = set()
         self.handshakes: dict[_Handshake, float] = {}
         """Connections that are not upgraded yet, oldest first, with the loop time of their arrival."""
@@ -321,9 +324,24 @@ class _Handshake(asyncio.Protocol):
             text = f"{limit} connections are open, which is this server's limit; close one and try again"
             self.refuse(HandshakeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, text))
         elif answer is HANDED_OVER:
-            self._hand_over(head, rest)
+            transport, listener = self._done(), self._listener
+            assert listener.http is not None
+            token = object()
+            listener.open.add(token)
+            protocol = listener.http(head, lambda: listener.open.discard(token))
+            transport.set_protocol(protocol)
+            protocol.connection_made(transport)
+            protocol.data_received(rest)
         else:
-            self._upgrade(bytes(answer), rest)
+            transport, listener = self._done(), self._listener
+            transport.write(bytes(answer))
+            framer = WebSocketFramer(client=False, text_only=listener.text_only)
+            channel = _Admitted(framer, self.peer.name, listener.open)
+            transport.set_protocol(channel)
+            channel.connection_made(transport)
+            if rest:
+                channel.data_received(rest)
+            listener.accept(channel)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.handshakes.pop(self, None)
@@ -337,27 +355,6 @@ class _Handshake(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         return self._transport
-
-    def _hand_over(self, head: Head, rest: bytes) -> None:
-        transport, listener = self._done(), self._listener
-        assert listener.http is not None
-        token = object()
-        listener.open.add(token)
-        protocol = listener.http(head, lambda: listener.open.discard(token))
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        protocol.data_received(rest)
-
-    def _upgrade(self, answer: bytes, rest: bytes) -> None:
-        transport, listener = self._done(), self._listener
-        transport.write(answer)
-        framer = WebSocketFramer(client=False, text_only=listener.text_only)
-        channel = _Admitted(framer, self.peer.name, listener.open)
-        transport.set_protocol(channel)
-        channel.connection_made(transport)
-        if rest:
-            channel.data_received(rest)
-        listener.accept(channel)
 
     def refuse(self, answer: HandshakeAnswer) -> None:
         """Answer, and wait for the end of the connection, which counts until then: a peer need not take the answer."""
@@ -393,8 +390,3 @@ def _reject(connection: socket.socket, status: HTTPStatus, text: str) -> None:
         connection.shutdown(socket.SHUT_WR)
         # Closing with unread input would reset the connection and lose the answer.
         connection.recv(1 << 16)
-
-
-def _descriptors() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2 * MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft

@@ -84,9 +84,30 @@ def write_secret(home: str, address: Address, token: str) -> SecretFile:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
         with _opened_folder(path) as folder:
-            _sweep(folder)
+            # Remove what killed servers have left. A file that another server is about to rename is not locked yet.
+            names = [name for name in os.listdir(folder) if not name.startswith(_ASIDE)]
+            for name in names[:MAX_SWEEP]:
+                with contextlib.suppress(OSError):  # in use, or gone
+                    stale = os.open(name, _READ, dir_fd=folder)
+                    try:
+                        if not _is_locked(stale):
+                            os.unlink(name, dir_fd=folder)
+                    finally:
+                        os.close(stale)
             record = _Record(str(address), token, os.getpid())
-            fd = _replace(folder, _file_name(address), msgspec.json.encode(record))
+            # Write it to a temporary name and rename that: a symlink planted in its place is replaced, not followed.
+            aside = f"{_ASIDE}{os.urandom(8).hex()}"
+            fd = os.open(aside, _CREATE, 0o600, dir_fd=folder)
+            try:
+                os.fchmod(fd, 0o600)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.write(fd, msgspec.json.encode(record))
+                os.rename(aside, _file_name(address), src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                os.close(fd)
+                with contextlib.suppress(OSError):
+                    os.unlink(aside, dir_fd=folder)
+                raise
     except OSError as error:
         raise SecretError(f"cannot keep the secret of the listener in {path}: {error.strerror or error}") from None
     return SecretFile(os.path.join(path, _file_name(address)), fd)
@@ -129,37 +150,6 @@ def _look_up(path: str, url: str) -> tuple[str | None, str]:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return missing
     return (record.token, f": the one in {path} is of another server") if record.url == url else missing
-
-
-def _replace(folder: int, name: str, data: bytes) -> int:
-    """Written to a temporary name and renamed: a symlink planted in its place is replaced, not followed."""
-    aside = f"{_ASIDE}{os.urandom(8).hex()}"
-    fd = os.open(aside, _CREATE, 0o600, dir_fd=folder)
-    try:
-        os.fchmod(fd, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(fd, data)
-        os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        os.close(fd)
-        with contextlib.suppress(OSError):
-            os.unlink(aside, dir_fd=folder)
-        raise
-    return fd
-
-
-def _sweep(folder: int) -> None:
-    """Remove what killed servers have left."""
-    # A file that another server is about to rename is not locked yet.
-    names = [name for name in os.listdir(folder) if not name.startswith(_ASIDE)]
-    for name in names[:MAX_SWEEP]:
-        with contextlib.suppress(OSError):  # in use, or gone
-            fd = os.open(name, _READ, dir_fd=folder)
-            try:
-                if not _is_locked(fd):
-                    os.unlink(name, dir_fd=folder)
-            finally:
-                os.close(fd)
 
 
 def _is_locked(fd: int) -> bool:

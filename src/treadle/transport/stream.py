@@ -121,7 +121,16 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._put(self._framer.close())
         self._flush()
         if not self._framer.ended:
-            self._close_our_half(self._writer)
+            # Close our half, and wait for the peer to close its own. A socket that is closed with unread input is
+            # reset, and a reset drops what is still on its way to the peer; so what comes is read and thrown away.
+            try:
+                if self._duplex and self._writer.can_write_eof():
+                    self._writer.write_eof()
+                else:
+                    self._writer.close()
+            except OSError:  # the peer has just gone
+                self._writer.abort()
+            self._read(True)
             return
         self._writer.close()
         if self._reader is not None:
@@ -244,18 +253,6 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._framer.outgoing.clear()
         if self._framer.ended and not self._early:
             self.close()
-
-    def _close_our_half(self, writer: asyncio.WriteTransport) -> None:
-        """Close our half, and wait for the peer to close its own. A socket that is closed with unread input is reset,
-        and a reset drops what is still on its way to the peer; so what comes is read and thrown away."""
-        try:
-            if self._duplex and writer.can_write_eof():
-                writer.write_eof()
-            else:
-                writer.close()
-        except OSError:  # the peer has just gone
-            writer.abort()
-        self._read(True)
 
     def _reason_for(self, error: Exception | None) -> str:
         unplanned = f"connection lost: {error}" if error else "the peer closed the connection"
