@@ -313,7 +313,7 @@ def decode(raw: bytes | msgspec.Raw, wanted: Any) -> Any:
     try:
         return native.decode(raw)
     except msgspec.ValidationError:
-        from treadle.protocol.app import tolerant
+        from treadle.protocol.app import tolerant  # which needs this module
 
         if not tolerant.is_open(wanted):
             raise
@@ -329,7 +329,7 @@ def convert(value: object, wanted: Any) -> Any:
     try:
         return convert_strictly(value, wanted)
     except msgspec.ValidationError:
-        from treadle.protocol.app import tolerant
+        from treadle.protocol.app import tolerant  # likewise
 
         if not tolerant.is_open(wanted):
             raise

@@ -23,7 +23,17 @@ def read(value: object, wanted: Any) -> Any:
     if isinstance(wanted, base._Union) and wanted.native:
         return value if isinstance(value, Struct) and isinstance(value, wanted) else wanted.read(value)
     if _is_struct(wanted) and isinstance(value, dict) and is_open(wanted):
-        return _struct(value, wanted)
+        config = wanted.__struct_config__
+        if config.tag_field is not None and value.get(config.tag_field, config.tag) != config.tag:
+            base.convert_strictly(value, wanted)  # which refuses it, in the usual words
+        rest = msgspec.structs.asdict(base.convert_strictly(value, _closed_part(wanted)))
+        members = {key: member for key, member in rest.items() if member is not UNSET}
+        for field in _open_fields(wanted):
+            if field.encode_name in value:
+                members[field.name] = _part(value[field.encode_name], field.type, f".{field.encode_name}")
+            elif field.required:
+                raise msgspec.ValidationError(f"Object missing required field `{field.encode_name}`")
+        return wanted(**members)
     origin, inner = get_origin(wanted), get_args(wanted)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_part(each, inner[0], f"[{number}]") for number, each in enumerate(value))
@@ -42,20 +52,6 @@ def is_open(wanted: Any) -> bool:
     if _is_struct(wanted):
         return bool(_open_fields(wanted))
     return any(is_open(each) for each in get_args(wanted))
-
-
-def _struct(value: dict[str, Any], wanted: type[Struct]) -> Struct:
-    config = wanted.__struct_config__
-    if config.tag_field is not None and value.get(config.tag_field, config.tag) != config.tag:
-        base.convert_strictly(value, wanted)  # which refuses it, in the usual words
-    rest = msgspec.structs.asdict(base.convert_strictly(value, _closed_part(wanted)))
-    members = {name: member for name, member in rest.items() if member is not UNSET}
-    for field in _open_fields(wanted):
-        if field.encode_name in value:
-            members[field.name] = _part(value[field.encode_name], field.type, f".{field.encode_name}")
-        elif field.required:
-            raise msgspec.ValidationError(f"Object missing required field `{field.encode_name}`")
-    return wanted(**members)
 
 
 def _part(value: object, wanted: Any, step: str) -> Any:
