@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from treadle.agent.turn.turn_items import OpenItems
     from treadle.config import Config, ModelFacts
     from treadle.execution.sandbox.policy import Policy
+    from treadle.llm.provider import ProviderConfig
     from treadle.protocol.app.items import KnownItem
     from treadle.protocol.app.turns import Turn as WireTurn
     from treadle.tools.command.command_sessions import CommandSession, CommandSessions
@@ -339,10 +340,10 @@ class Thread:
     @property
     def model_facts(self) -> ModelFacts:
         """What is known of the model that the thread asks."""
-        config = self.services.config_for(self.settings)
+        model, config = self.settings.model, self.services.config_for(self.settings)
         known = self._model_facts
-        if known is None or known[0] is not config or known[1] != self.settings.model:
-            known = self._model_facts = (config, self.settings.model, model_facts(self.settings.model, config))
+        if known is None or known[0] is not config or known[1] != model:
+            known = self._model_facts = (config, model, model_facts(model, config))
         return known[2]
 
     @property
@@ -351,9 +352,15 @@ class Thread:
         return self.state.usage.last.total_tokens >= self.model_facts.auto_compact_limit
 
     @property
+    def provider(self) -> ProviderConfig | None:
+        """The provider that the thread asks, as it is configured; None is the offline model."""
+        name = self.settings.model_provider
+        return self.services.config_for(self.settings).providers.get(name)
+
+    @property
     def origin(self) -> str:
         """Where the answers of the model come from: thoughts go back only there."""
-        provider = self.services.config_for(self.settings).providers.get(self.settings.model_provider)
+        provider = self.provider
         return self.settings.model_provider if provider is None else provider.origin
 
     # --- turns ---

@@ -210,7 +210,7 @@ class ThreadHandle:
         await self._answer_first(partial(turn_start.start_compaction, self._thread), f"compaction of {self.id}")
 
     async def start_review(self, params: ReviewStartParams) -> ReviewStartResponse:
-        from treadle.agent.turn.code_review import review_of, shown_turn
+        from treadle.agent.turn.code_review import review_of, shown_turn  # loaded with the first review
 
         review = review_of(params.target)
         async with self._command() as command:

@@ -103,7 +103,7 @@ def end_of_review(items: list[ItemRecord], turn: TurnRecord) -> ItemRecord | Non
     entered = next((item for item in items if item.type == "enteredReviewMode"), None)
     if turn.status == "inProgress" or entered is None or any(item.type == "exitedReviewMode" for item in items):
         return None
-    from treadle.agent.turn.code_review import NO_REPORT
+    from treadle.agent.turn.code_review import NO_REPORT  # loaded with the first review
 
     item = ExitedReviewModeThreadItem(id=f"{entered.id}-end", review=NO_REPORT)
     return structs.replace(items[-1], id=item.id, type=item.type, data=encode(item), text=None, open=False)

@@ -100,7 +100,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         """The instructions that the model gets because of the mode."""
         if self.mode_instructions is not None or self.mode != "plan":
             return self.mode_instructions
-        from treadle.config.prompts import PLAN_MODE
+        from treadle.config.prompts import PLAN_MODE  # few threads plan
 
         return PLAN_MODE
 
@@ -136,7 +136,18 @@ class Usage(Struct, frozen=True, kw_only=True):
 
     def add(self, response: TokenUsage, turn_id: str, cost: float | None) -> Usage:
         spent = self.spend(turn_id, cost)
-        return structs.replace(spent, total=_added(self.total, response), last=response)
+        return structs.replace(
+            spent,
+            total=TokenUsage(
+                input_tokens=self.total.input_tokens + response.input_tokens,
+                cached_input_tokens=self.total.cached_input_tokens + response.cached_input_tokens,
+                cache_write_input_tokens=self.total.cache_write_input_tokens + response.cache_write_input_tokens,
+                output_tokens=self.total.output_tokens + response.output_tokens,
+                reasoning_output_tokens=self.total.reasoning_output_tokens + response.reasoning_output_tokens,
+                total_tokens=self.total.total_tokens + response.total_tokens,
+            ),
+            last=response,
+        )
 
     def spend(self, turn_id: str, cost: float | None) -> Usage:
         """Something was paid for that is not part of the conversation."""
@@ -166,17 +177,6 @@ class Usage(Struct, frozen=True, kw_only=True):
             model_context_window=context_window,
             cost=cost,
         )
-
-
-def _added(one: TokenUsage, other: TokenUsage) -> TokenUsage:
-    return TokenUsage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        cached_input_tokens=one.cached_input_tokens + other.cached_input_tokens,
-        cache_write_input_tokens=one.cache_write_input_tokens + other.cache_write_input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        reasoning_output_tokens=one.reasoning_output_tokens + other.reasoning_output_tokens,
-        total_tokens=one.total_tokens + other.total_tokens,
-    )
 
 
 def _sum(before: float | None, more: float | None) -> float | None:

@@ -297,7 +297,21 @@ class _Review:
             self._publish_completed(GuardianApprovalReview(status="aborted"))
             raise
         except TreadleError as error:
-            return self._undecided(error)
+            if self._withdrawn:
+                return self._withdraw()
+            late = isinstance(error, _Late)
+            can_ask = self._thread.subscribers.can_ask
+            text = f"{'timed out' if late else 'failed'}: {error}"
+            self._warn(f"{text}. {'You are asked instead' if can_ask else 'The action was declined'}.")
+            status: Literal["timedOut", "aborted", "denied"] = (
+                "timedOut" if late else "aborted" if can_ask else "denied"
+            )
+            self._publish_completed(
+                GuardianApprovalReview(status=status, rationale=f"Automatic approval review {text}")
+            )
+            if can_ask:
+                return Verdict(None)
+            return Verdict("failed", LATE) if late else Verdict("decline", NOT_REVIEWED.format(why=error))
         if self._withdrawn:
             return self._withdraw()
         return self._decided(assessment)
@@ -399,19 +413,6 @@ class _Review:
                 "the turn is interrupted."
             )
             self._turn.interrupt()
-
-    def _undecided(self, error: TreadleError) -> Verdict:
-        if self._withdrawn:
-            return self._withdraw()
-        late = isinstance(error, _Late)
-        can_ask = self._thread.subscribers.can_ask
-        text = f"{'timed out' if late else 'failed'}: {error}"
-        self._warn(f"{text}. {'You are asked instead' if can_ask else 'The action was declined'}.")
-        status: Literal["timedOut", "aborted", "denied"] = "timedOut" if late else "aborted" if can_ask else "denied"
-        self._publish_completed(GuardianApprovalReview(status=status, rationale=f"Automatic approval review {text}"))
-        if can_ask:
-            return Verdict(None)
-        return Verdict("failed", LATE) if late else Verdict("decline", NOT_REVIEWED.format(why=error))
 
     def _withdraw(self) -> Verdict:
         self._publish_completed(

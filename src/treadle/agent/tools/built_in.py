@@ -16,6 +16,7 @@ from msgspec import DecodeError, Meta, Raw, Struct, field
 from treadle.agent.tools.tool import Output, Tool, ToolCall
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode, encode
+from treadle.protocol.app.items import ImageViewThreadItem
 from treadle.protocol.app.notifications import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
 from treadle.tools.specs import ToolInputError, flag, free_text_spec, function_spec, number, text
 
@@ -438,7 +439,6 @@ class ViewImage(Tool):
         # Late: few turns look at images.
         from treadle.agent.thread.authority import file_policy
         from treadle.execution.files.local_files import LocalFiles
-        from treadle.protocol.app.items import ImageViewThreadItem  # all of it: loaded with the first picture
         from treadle.tools.view_image import load_image
 
         arguments = call.arguments(ViewImageArguments)

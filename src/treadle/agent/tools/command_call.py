@@ -27,6 +27,7 @@ from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, ma
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
+    CommandGuardianApprovalReviewAction,
 )
 from treadle.protocol.app.items import CommandExecutionThreadItem, KnownItem
 from treadle.protocol.app.notifications import CommandExecutionOutputDeltaNotification, TerminalInteractionNotification
@@ -140,8 +141,6 @@ class CommandCall:
         return ApprovalQuestion(method, params, answer, lambda: self._action(reason, beyond))
 
     def _action(self, reason: str | None, beyond: bool) -> ReviewedAction:
-        from treadle.protocol.app.approvals import CommandGuardianApprovalReviewAction
-
         self._open()
         grant = self._grant(unconfined=beyond)
         return ReviewedAction(
@@ -182,7 +181,13 @@ class CommandCall:
             raise
         may_retry = not self._approval.outdated and self._approval.may_ask()
         if ended and session.sandbox_denied and sandbox is not None and may_retry:
-            return await self._retry(session)
+            # The sandbox seems to have stood in the way.
+            self._thread.sessions.forget(session)
+            outcome = await self._ask_unconfined(RETRY_REASON)
+            if outcome in ("decline", "failed", "withdrawn"):
+                text = self._report(session, True)  # which is what the model has to work with
+                return f"{text}\n\n{self._approval.denied(outcome)}" if self._approval.was_reviewed else text
+            return await self._after(outcome, None)
         return self._report(session, ended)
 
     async def _start(self, sandbox: Sandbox | None) -> CommandSession:
@@ -215,15 +220,6 @@ class CommandCall:
         self._open()
         self._finish(status="failed", aggregated_output=error.message)
         return f"the command could not be started: {error.message}"
-
-    async def _retry(self, session: CommandSession) -> str:
-        """The sandbox seems to have stood in the way."""
-        self._thread.sessions.forget(session)
-        outcome = await self._ask_unconfined(RETRY_REASON)
-        if outcome in ("decline", "failed", "withdrawn"):
-            ended = self._report(session, True)  # which is what the model has to work with
-            return f"{ended}\n\n{self._approval.denied(outcome)}" if self._approval.was_reviewed else ended
-        return await self._after(outcome, None)
 
     def _report(self, session: CommandSession, ended: bool) -> str:
         text = report(session, self._arguments.max_output_tokens)

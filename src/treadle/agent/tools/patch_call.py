@@ -18,7 +18,11 @@ from treadle.agent.tools.approval import Approval, ApprovalQuestion, ReviewedAct
 from treadle.agent.turn.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.pinned_files import Location, PinnedFiles
-from treadle.protocol.app.approvals import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
+from treadle.protocol.app.approvals import (
+    ApplyPatchGuardianApprovalReviewAction,
+    FileChangeRequestApprovalParams,
+    FileChangeRequestApprovalResponse,
+)
 from treadle.protocol.app.item_parts import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
@@ -127,8 +131,6 @@ class _PatchCall:
         return ApprovalQuestion(method, params, FileChangeRequestApprovalResponse, lambda: self._action(beyond))
 
     def _action(self, beyond: bool) -> ReviewedAction:
-        from treadle.protocol.app.approvals import ApplyPatchGuardianApprovalReviewAction
-
         cwd = self._approval.settings.cwd
         names = [(change.path, change.move_path) for change in self._changes]
         files = tuple(dict.fromkeys(name for pair in names for name in pair if name is not None))

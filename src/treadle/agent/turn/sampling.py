@@ -223,8 +223,7 @@ async def sample(
     turn: Turn, request: Callable[[], Awaitable[ModelRequest]], reading: Callable[[], Sampling]
 ) -> Sampling:
     """Ask until a response came to its end, as often as the provider's settings say. Raises `ModelError`."""
-    thread = turn.thread
-    provider = thread.services.config_for(thread.settings).providers.get(thread.settings.model_provider)
+    provider = turn.thread.provider
     limit = provider.stream_max_retries if provider is not None else 0
     retried = False
     for attempt in range(limit + 1):
