@@ -376,7 +376,7 @@ class AppServer:
         Args:
             provider: The provider.
         """
-        from treadle.config.login import KEYS_FILE, key_source
+        from treadle.config.login import KEYS_FILE, key_source  # loaded with the first model
 
         kept = key_source(provider, self.login, self._environ)
         if provider.requires_openai_auth:
@@ -386,7 +386,7 @@ class AppServer:
 
     @cached_property
     def offers(self) -> ModelLists:
-        from treadle.server.model_clients import ModelLists
+        from treadle.server.model_clients import ModelLists  # loaded with the first list
 
         return ModelLists(self._environ)
 

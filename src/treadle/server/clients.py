@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from treadle.agent.event import Event
+from treadle.agent.event import Event, now_ms
 from treadle.errors import (
     CONFIG_PROBLEMS,
     INTERNAL_ERROR,
@@ -182,9 +182,7 @@ class Client:
     def warn_once(self, message: str) -> None:
         """About something that concerns this client and no thread."""
         if message not in self._warned:
-            # Loaded with the first warning.
-            from treadle.agent.event import now_ms
-            from treadle.protocol.app.notifications import WarningNotification
+            from treadle.protocol.app.notifications import WarningNotification  # loaded with the first warning
 
             self._warned.add(message)
             self.notify(Event("warning", WarningNotification(message=message), None, now_ms()))

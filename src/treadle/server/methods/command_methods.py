@@ -386,21 +386,6 @@ class ExecutedCommand(ClientCommand):
 
 async def execute(call: ServerCall[CommandExecParams]) -> CommandExecResponse:
     params: CommandExecParams = call.params
-    _check_command(params)
-    watches = call.server.watches(call.client)
-    name = f"command {params.process_id}" if params.process_id else f"unnamed command {new_id()}"
-    if name in watches:
-        raise RpcError(INVALID_REQUEST, f"duplicate active command/exec process id: {quoted(params.process_id or '')}")
-    command = watches[name] = ExecutedCommand(call)
-    try:
-        await command.start()
-        ended = await command.follow()
-        return CommandExecResponse(exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr)
-    finally:
-        watches.pop(name, None)
-
-
-def _check_command(params: CommandExecParams) -> None:
     if not params.command:
         raise RpcError(INVALID_REQUEST, "command must not be empty")
     if (params.tty or params.stream_stdin or params.stream_stdout_stderr) and not params.process_id:
@@ -414,6 +399,17 @@ def _check_command(params: CommandExecParams) -> None:
             raise RpcError(INVALID_PARAMS, "command/exec cannot set both timeoutMs and disableTimeout")
         if params.timeout_ms < 0:
             raise RpcError(INVALID_PARAMS, f"command/exec timeoutMs must be non-negative, got {params.timeout_ms}")
+    watches = call.server.watches(call.client)
+    name = f"command {params.process_id}" if params.process_id else f"unnamed command {new_id()}"
+    if name in watches:
+        raise RpcError(INVALID_REQUEST, f"duplicate active command/exec process id: {quoted(params.process_id or '')}")
+    command = watches[name] = ExecutedCommand(call)
+    try:
+        await command.start()
+        ended = await command.follow()
+        return CommandExecResponse(exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr)
+    finally:
+        watches.pop(name, None)
 
 
 async def write(call: ServerCall[CommandExecWriteParams]) -> Empty:
@@ -508,7 +504,17 @@ class SpawnedProcess(ClientCommand):
 
 
 async def spawn_process(call: ServerCall[ProcessSpawnParams]) -> Empty:
-    _check_spawn(call.params)
+    params = call.params
+    if not params.command:
+        raise RpcError(INVALID_REQUEST, "command must not be empty")
+    if not params.process_handle:
+        raise RpcError(INVALID_REQUEST, "processHandle must not be empty")
+    if not os.path.isabs(params.cwd):
+        raise RpcError(INVALID_REQUEST, f"Invalid request: cwd must be an absolute path, not {quoted(params.cwd)}")
+    if params.size is not None and not params.tty:
+        raise RpcError(INVALID_PARAMS, "process/spawn size requires tty: true")
+    if isinstance(params.timeout_ms, int) and params.timeout_ms < 0:
+        raise RpcError(INVALID_PARAMS, f"process/spawn timeoutMs must be non-negative, got {params.timeout_ms}")
     watches = call.server.watches(call.client)
     name = f"process {call.params.process_handle}"
     if name in watches:
@@ -523,19 +529,6 @@ async def spawn_process(call: ServerCall[ProcessSpawnParams]) -> Empty:
         raise
     call.afterwards(process.go_on)
     return Empty()
-
-
-def _check_spawn(params: ProcessSpawnParams) -> None:
-    if not params.command:
-        raise RpcError(INVALID_REQUEST, "command must not be empty")
-    if not params.process_handle:
-        raise RpcError(INVALID_REQUEST, "processHandle must not be empty")
-    if not os.path.isabs(params.cwd):
-        raise RpcError(INVALID_REQUEST, f"Invalid request: cwd must be an absolute path, not {quoted(params.cwd)}")
-    if params.size is not None and not params.tty:
-        raise RpcError(INVALID_PARAMS, "process/spawn size requires tty: true")
-    if isinstance(params.timeout_ms, int) and params.timeout_ms < 0:
-        raise RpcError(INVALID_PARAMS, f"process/spawn timeoutMs must be non-negative, got {params.timeout_ms}")
 
 
 async def write_process(call: ServerCall[ProcessWriteStdinParams]) -> Empty:

@@ -41,7 +41,21 @@ async def save(call: ServerCall[FeedbackSaveParams]) -> FeedbackSaveResponse:
         raise RpcError(INVALID_REQUEST, "feedback savePath must be an absolute host path")
     thread_id = None if params.thread_id is None else check_thread_id(params.thread_id)
     archive = FeedbackArchive(_secrets(server))
-    archive.add_report(_report(call, thread_id))
+    system = os.uname()
+    archive.add_report(
+        {
+            "classification": params.classification,
+            "reason": params.reason,
+            "tags": params.tags or {},
+            "threadId": thread_id,
+            "savedAt": datetime.now(UTC).isoformat(timespec="seconds"),
+            "client": {"name": call.client.name, "version": call.client.version},
+            "treadle": __version__,
+            "protocol": PROTOCOL_VERSION,
+            "python": sys.version.split()[0],
+            "system": f"{system.sysname} {system.release} {system.machine}",
+        }
+    )
     if thread_id is not None and params.include_logs:
         archive.attach("turns.json", await _turns(server, thread_id), "application/json")
     try:
@@ -57,22 +71,6 @@ def _secrets(server: AppServer) -> list[str]:
     kept = (server.key_source(provider)() for provider in server.config.providers.values())
     known = (server.given_key, server.login.api_key(), *kept, *named, *secret_values(document))
     return [*(value for value in known if value), *secrets_in(server.environ)]
-
-
-def _report(call: ServerCall[FeedbackSaveParams], thread_id: str | None) -> dict[str, Any]:
-    params, system = call.params, os.uname()
-    return {
-        "classification": params.classification,
-        "reason": params.reason,
-        "tags": params.tags or {},
-        "threadId": thread_id,
-        "savedAt": datetime.now(UTC).isoformat(timespec="seconds"),
-        "client": {"name": call.client.name, "version": call.client.version},
-        "treadle": __version__,
-        "protocol": PROTOCOL_VERSION,
-        "python": sys.version.split()[0],
-        "system": f"{system.sysname} {system.release} {system.machine}",
-    }
 
 
 async def _turns(server: AppServer, thread_id: str) -> bytes:

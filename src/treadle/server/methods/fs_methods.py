@@ -300,7 +300,19 @@ class FileWatches:
             if change.ended:
                 self._interest.pop(change.watch, None)
         for watch in unsure:
-            self._look(watch)
+            was_inside = watch.inside
+            # Where the system has no watches left, what is armed stays: better than nothing.
+            with contextlib.suppress(OSError):
+                for _ in range(_ATTEMPTS):
+                    way = list(lookups(watch.path))
+                    self._arm(watch)
+                    # What was made between looking and watching went unseen; then the second look differs.
+                    if list(lookups(watch.path)) == way:
+                        break
+            exists = os.path.lexists(watch.path)  # now that nothing goes unseen any more
+            if exists != watch.existed or watch.inside != was_inside:
+                self._notice(watch, watch.path)
+            watch.existed = exists
 
     def _affects(self, watch: _Watch, number: int, name: str) -> bool:
         """Note what has changed; True when the way to the path may be another one now."""
@@ -312,21 +324,6 @@ class FileWatches:
         if itself and watch.inside is None:
             self._notice(watch, watch.path)
         return itself is not None
-
-    def _look(self, watch: _Watch) -> None:
-        was_inside = watch.inside
-        # Where the system has no watches left, what is armed stays: better than nothing.
-        with contextlib.suppress(OSError):
-            for _ in range(_ATTEMPTS):
-                way = list(lookups(watch.path))
-                self._arm(watch)
-                # What was made between looking and watching went unseen; then the second look differs.
-                if list(lookups(watch.path)) == way:
-                    break
-        exists = os.path.lexists(watch.path)  # now that nothing goes unseen any more
-        if exists != watch.existed or watch.inside != was_inside:
-            self._notice(watch, watch.path)
-        watch.existed = exists
 
     def _notice(self, watch: _Watch, path: str) -> None:
         if len(watch.changed) < MAX_NAMES:

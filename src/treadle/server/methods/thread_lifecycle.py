@@ -151,7 +151,7 @@ async def fork(call: ServerCall[ThreadForkParams]) -> ThreadForkResponse:
 
 async def fork_for_review(call: ServerCall[ReviewStartParams], source: ThreadHandle) -> ThreadHandle:
     """A copy of a thread to review in, while the thread itself goes on."""
-    from treadle.agent.turn.code_review import review_of
+    from treadle.agent.turn.code_review import review_of  # loaded with the first review
 
     review_of(call.params.target)  # nothing is copied for one that is refused
     params = ThreadForkParams(thread_id=source.id)

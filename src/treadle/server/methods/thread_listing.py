@@ -54,23 +54,11 @@ async def list_threads(call: ServerCall[ThreadListParams]) -> ThreadListResponse
     if params.section_id is not None:
         return ThreadListResponse(data=())  # no thread is in a section
     store = await server.store()
-    query = _query(params)
-    page = await store.threads(query)
-    data = tuple(wire for record in page.threads if (wire := wire_if_sound(server, store, record)) is not None)
-    last, first = (page.threads[-1], page.threads[0]) if page.threads else (None, None)
-    return ThreadListResponse(
-        data=data,
-        next_cursor=thread_cursor(last, query.sort_key) if page.more and last is not None else None,
-        backwards_cursor=thread_cursor(first, query.sort_key) if first is not None else None,
-    )
-
-
-def _query(params: ThreadListParams) -> ThreadQuery:
     cwds = (params.cwd,) if isinstance(params.cwd, str) else params.cwd
     key = params.sort_key or "created_at"
     if key == "section_position":
         raise RpcError(INVALID_REQUEST, "section-position sorting requires a section filter")
-    return ThreadQuery(
+    query = ThreadQuery(
         limit=page_limit(params.limit),
         sort_key=cast("SortKey", key),  # params have no other
         descending=params.sort_direction != "asc",
@@ -82,6 +70,14 @@ def _query(params: ThreadListParams) -> ThreadQuery:
         originators=params.originators or (),
         excluded_ids=params.excluded_thread_ids or (),
         search=params.search_term or None,
+    )
+    page = await store.threads(query)
+    data = tuple(wire for record in page.threads if (wire := wire_if_sound(server, store, record)) is not None)
+    last, first = (page.threads[-1], page.threads[0]) if page.threads else (None, None)
+    return ThreadListResponse(
+        data=data,
+        next_cursor=thread_cursor(last, query.sort_key) if page.more and last is not None else None,
+        backwards_cursor=thread_cursor(first, query.sort_key) if first is not None else None,
     )
 
 
@@ -146,20 +142,17 @@ async def read(call: ServerCall[ThreadReadParams]) -> ThreadReadResponse:
         if thread.ephemeral and call.params.include_turns:
             raise RpcError(INVALID_REQUEST, "ephemeral threads do not support includeTurns")
     if call.params.include_turns:
-        wire = await _with_turns(call.server, wire)
+        threads = call.server.threads
+        store = await threads.store_of(wire.id)
+        live = threads.get(wire.id)
+        running = None if live is None else live.running_turn()
+        records = [record for record in await store.turns(wire.id) if running is None or record.id != running.id]
+        turns = await turns_with_items(store, wire.id, records, running=threads.running_items(wire.id))
+        if running is not None:
+            now = None if live is None else live.running_turn()
+            turns.append(now if now is not None and now.id == running.id else running)
+        wire = structs.replace(wire, turns=tuple(turns))
     return ThreadReadResponse(thread=wire)
-
-
-async def _with_turns(server: AppServer, wire: WireThread) -> WireThread:
-    store = await server.threads.store_of(wire.id)
-    thread = server.threads.get(wire.id)
-    running = None if thread is None else thread.running_turn()
-    records = [record for record in await store.turns(wire.id) if running is None or record.id != running.id]
-    turns = await turns_with_items(store, wire.id, records, running=server.threads.running_items(wire.id))
-    if running is not None:
-        now = None if thread is None else thread.running_turn()
-        turns.append(now if now is not None and now.id == running.id else running)
-    return structs.replace(wire, turns=tuple(turns))
 
 
 # --- the contents of a thread ----------------------------------------------------------------------------------------
