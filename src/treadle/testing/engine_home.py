@@ -40,7 +40,16 @@ class EngineHome:
         self.home: Path = root / "home"
         self.project: Path = root / "project"
         self.project.mkdir(parents=True, exist_ok=True)
-        for name, content in self._files().items():
+        url = self.model.base_url
+        pi = {"defaultProvider": "mock", "defaultModel": _MODEL}
+        files = {
+            ".codex/config.toml": _toml(url, 'env_key = "MOCK_API_KEY"', "", "[analytics]", "enabled = false"),
+            ".treadle/config.toml": _toml(url),
+            ".config/opencode/opencode.json": json.dumps(_opencode(url), indent=1),
+            ".pi/agent/models.json": json.dumps({"providers": {"mock": _pi_provider(url)}}, indent=1),
+            ".pi/agent/settings.json": json.dumps(pi, indent=1),
+        }
+        for name, content in files.items():
             file = self.home / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
@@ -74,9 +83,6 @@ class EngineHome:
             },
             "pi": {"PI_CODING_AGENT_DIR": str(home / ".pi/agent"), "PI_OFFLINE": "1", "CI": "1"},
         }
-        return {**self._common(), **own[engine]}
-
-    def _common(self) -> dict[str, str]:
         folders = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state", "CACHE": ".cache"}
         return {
             "HOME": str(self.home),
@@ -87,17 +93,7 @@ class EngineHome:
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
             **{f"XDG_{kind}_HOME": str(self.home / name) for kind, name in folders.items()},
-        }
-
-    def _files(self) -> dict[str, str]:
-        url = self.model.base_url
-        pi = {"defaultProvider": "mock", "defaultModel": _MODEL}
-        return {
-            ".codex/config.toml": _toml(url, 'env_key = "MOCK_API_KEY"', "", "[analytics]", "enabled = false"),
-            ".treadle/config.toml": _toml(url),
-            ".config/opencode/opencode.json": json.dumps(_opencode(url), indent=1),
-            ".pi/agent/models.json": json.dumps({"providers": {"mock": _pi_provider(url)}}, indent=1),
-            ".pi/agent/settings.json": json.dumps(pi, indent=1),
+            **own[engine],
         }
 
 

@@ -288,7 +288,18 @@ class CommandSessions:
         number = self._reserve()
         try:
             await self._make_room(MAX_SESSIONS - len(self._starting))
-            process = await self._start_process(spec)
+            environment = await self._environment()
+            # Not the number: other threads may use the same environment.
+            params = ExecParams(
+                process_id=f"command-{os.urandom(8).hex()}",
+                argv=spec.command,
+                cwd=spec.cwd,
+                env=spec.env,
+                env_policy=spec.env_policy,
+                tty=spec.tty,
+                sandbox=spec.sandbox,
+            )
+            process = await environment.start(params)
             if self._closed:  # meanwhile
                 await process.terminate()
                 raise _closed()
@@ -354,20 +365,6 @@ class CommandSessions:
             del self._sessions[victim.id]
             self._forgotten.discard(victim.id)
             await victim.terminate(f"ended to make room: no more than {MAX_SESSIONS} commands can run at a time")
-
-    async def _start_process(self, spec: CommandSpec) -> Process:
-        environment = await self._environment()
-        # Not the number: other threads may use the same environment.
-        params = ExecParams(
-            process_id=f"command-{os.urandom(8).hex()}",
-            argv=spec.command,
-            cwd=spec.cwd,
-            env=spec.env,
-            env_policy=spec.env_policy,
-            tty=spec.tty,
-            sandbox=spec.sandbox,
-        )
-        return await environment.start(params)
 
     def _read(self, task: asyncio.Task[None]) -> None:
         session = self._readers.pop(task)

@@ -121,26 +121,20 @@ class _Reader:
                 break
             if char in "'\"":
                 bare = False
-                parts.append(self._quoted(char))
+                end = self._script.find(char, self._at + 1)
+                text = self._script[self._at + 1 : end]
+                if end < 0 or _CONTROL.search(text) or (char == '"' and _EXPANDED.search(text)):
+                    raise _NotPlainError
+                self._at = end + 1
+                parts.append(text)
             else:
-                parts.append(self._bare())
+                found = _BARE.match(self._script, self._at)
+                if found is None or not found.group().isprintable():
+                    raise _NotPlainError
+                self._at = found.end()
+                parts.append(found.group())
                 glob = glob or _GLOB.search(parts[-1]) is not None
         return ShellWord("".join(parts), bare, glob)
-
-    def _bare(self) -> str:
-        found = _BARE.match(self._script, self._at)
-        if found is None or not found.group().isprintable():
-            raise _NotPlainError
-        self._at = found.end()
-        return found.group()
-
-    def _quoted(self, quote: str) -> str:
-        end = self._script.find(quote, self._at + 1)
-        text = self._script[self._at + 1 : end]
-        if end < 0 or _CONTROL.search(text) or (quote == '"' and _EXPANDED.search(text)):
-            raise _NotPlainError
-        self._at = end + 1
-        return text
 
 
 # --- which are harmless -----------------------------------------------------------------------------------------------

@@ -207,7 +207,11 @@ class _Parser:
     def _section(self, header: str) -> Section:
         start = self._at
         if header.startswith(_ADD):
-            return AddFile(line=start, path=self._path(header, _ADD), content=self._added())
+            path = self._path(header, _ADD)
+            while self._lines[self._at].startswith("+"):
+                self._at += 1
+            content = "".join(f"{line[1:]}\n" for line in self._lines[start : self._at])
+            return AddFile(line=start, path=path, content=content)
         if header.startswith(_DELETE):
             return DeleteFile(line=start, path=self._path(header, _DELETE))
         if not header.startswith(_UPDATE):
@@ -233,29 +237,20 @@ class _Parser:
 
     # --- inside a section; a marker counts only at the start of its line, indented it is content ---
 
-    def _added(self) -> str:
-        start = self._at
-        while self._lines[self._at].startswith("+"):
-            self._at += 1
-        return "".join(f"{line[1:]}\n" for line in self._lines[start : self._at])
-
     def _hunks(self) -> tuple[Hunk, ...]:
         hunks: list[Hunk] = []
         while True:
-            self._skip_empty()
+            # Pass the empty lines that separate: those before `@@` or a header. Others are context.
+            start = self._at
+            while not self._lines[self._at].strip():
+                self._at += 1
+            if not (self._at_header() or self._lines[self._at].startswith("@@")):
+                self._at = start
             if self._at_header():
                 return tuple(hunks)
             if hunks and not self._lines[self._at].startswith("@@"):
                 self._fail("@@ before the next hunk, or the header of the next file")
             hunks.append(self._hunk())
-
-    def _skip_empty(self) -> None:
-        """Pass empty lines that separate: those before `@@` or a header. Others are context."""
-        start = self._at
-        while not self._lines[self._at].strip():
-            self._at += 1
-        if not (self._at_header() or self._lines[self._at].startswith("@@")):
-            self._at = start
 
     def _at_header(self) -> bool:
         return self._at == self._stop - 1 or self._lines[self._at].startswith(_HEADERS)

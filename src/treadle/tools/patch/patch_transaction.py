@@ -8,7 +8,7 @@ put back is named. Files are removed last, because a file that has to be made ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from posixpath import dirname
 from typing import Final, NamedTuple, Protocol
 
@@ -44,9 +44,28 @@ async def apply(changes: Sequence[FileChange], files: PatchFiles) -> None:
 
     A cancellation is passed on after everything is back; a note on it says so, or what could not be put back.
     """
-    steps = _steps(changes)
+    steps = []
+    for change in changes:
+        if change.move_path is None:
+            steps.append(_Step(change.path, change.old, change.new))
+        else:
+            steps.append(_Step(change.move_path, change.move_old, change.new))
+            steps.append(_Step(change.path, change.old, None))
+    steps.sort(key=lambda step: step.new is None)  # writes first, then removals
     for step in steps:
-        await _check(step, files)
+        try:
+            there = await _read(step.path, files)
+        except Exception as error:
+            message = f"nothing was changed: {step.path} cannot be read: {error}"
+            raise PatchError(message, "failed", path=step.path) from error
+        if there != step.old:
+            what = "was created" if step.old is None else "is gone" if there is None else "was changed"
+            raise PatchError(
+                f"nothing was changed: {step.path} {what} after the patch was checked; read it again and write a new "
+                "patch",
+                "stale",
+                path=step.path,
+            )
     work = _Work(files)
     forward = asyncio.create_task(work.run(steps))
     cancelled = await _settled(forward, work)
@@ -76,33 +95,6 @@ async def _settled(task: asyncio.Task[None], work: _Work) -> asyncio.CancelledEr
             cancelled = error
             work.stop()
     return cancelled
-
-
-def _steps(changes: Iterable[FileChange]) -> list[_Step]:
-    """Writes first, then removals."""
-    steps = []
-    for change in changes:
-        if change.move_path is None:
-            steps.append(_Step(change.path, change.old, change.new))
-        else:
-            steps.append(_Step(change.move_path, change.move_old, change.new))
-            steps.append(_Step(change.path, change.old, None))
-    return sorted(steps, key=lambda step: step.new is None)
-
-
-async def _check(step: _Step, files: PatchFiles) -> None:
-    try:
-        there = await _read(step.path, files)
-    except Exception as error:
-        message = f"nothing was changed: {step.path} cannot be read: {error}"
-        raise PatchError(message, "failed", path=step.path) from error
-    if there != step.old:
-        what = "was created" if step.old is None else "is gone" if there is None else "was changed"
-        raise PatchError(
-            f"nothing was changed: {step.path} {what} after the patch was checked; read it again and write a new patch",
-            "stale",
-            path=step.path,
-        )
 
 
 async def _read(path: str, files: PatchFiles) -> bytes | None:
@@ -161,20 +153,18 @@ class _Work:
             await self._files.remove(step.path, recursive=False, missing_ok=False)
             return
         if step.old is None:
-            await self._make_directory(dirname(step.path))
+            # Make what is missing, one by one, to know what to take away again.
+            path = dirname(step.path)
+            missing = []
+            while path not in ("/", "") and not await self._make_one(path):
+                missing.append(path)
+                path = dirname(path)
+            for below in reversed(missing):
+                await self._files.mkdir(below, parents=False)
+                self._directories.append(below)
         if step.old != step.new:
             self._begun.append(step)
             await self._files.write(step.path, step.new)
-
-    async def _make_directory(self, path: str) -> None:
-        """Make what is missing, one by one, to know what to take away again."""
-        missing = []
-        while path not in ("/", "") and not await self._make_one(path):
-            missing.append(path)
-            path = dirname(path)
-        for below in reversed(missing):
-            await self._files.mkdir(below, parents=False)
-            self._directories.append(below)
 
     async def _make_one(self, path: str) -> bool:
         """Whether the directory is there now; `False` when the one above it is missing."""

@@ -36,7 +36,15 @@ def plan(patch: Patch, read: Callable[[str], bytes | None], cwd: str) -> list[Fi
     """
     state = _State(read)
     for section in patch.sections:
-        _run(section, state, cwd)
+        path = _resolve(section.path, cwd)
+        match section:
+            case AddFile():
+                state.put(path, section.content.encode())
+            case DeleteFile():
+                _existing(section, path, state, "delete")
+                state.drop(path)
+            case UpdateFile():
+                _update(section, path, state, cwd)
     return list(state.changes())
 
 
@@ -91,21 +99,19 @@ class _State:
         arrived = set(moves.values())
         for path, old in self._before.items():
             if path in moves:
-                yield self._moved(path, moves[path])
+                target = moves[path]
+                new = self._now[target]
+                yield FileChange(
+                    path=path,
+                    kind="update",
+                    old=old,
+                    new=new,
+                    diff=f"{unified(old or b'', new or b'')}\n\nMoved to: {target}",
+                    move_path=target,
+                    move_old=self._before[target],
+                )
             elif path not in arrived and (change := _change(path, old, self._now[path])) is not None:
                 yield change
-
-    def _moved(self, path: str, target: str) -> FileChange:
-        old, new = self._before[path], self._now[target]
-        return FileChange(
-            path=path,
-            kind="update",
-            old=old,
-            new=new,
-            diff=f"{unified(old or b'', new or b'')}\n\nMoved to: {target}",
-            move_path=target,
-            move_old=self._before[target],
-        )
 
 
 def _change(path: str, old: bytes | None, new: bytes | None) -> FileChange | None:
@@ -116,18 +122,6 @@ def _change(path: str, old: bytes | None, new: bytes | None) -> FileChange | Non
     if new is None:
         return FileChange(path=path, kind="delete", old=old, new=None, diff=text_of(old))
     return FileChange(path=path, kind="update", old=old, new=new, diff=unified(old, new))
-
-
-def _run(section: Section, state: _State, cwd: str) -> None:
-    path = _resolve(section.path, cwd)
-    match section:
-        case AddFile():
-            state.put(path, section.content.encode())
-        case DeleteFile():
-            _existing(section, path, state, "delete")
-            state.drop(path)
-        case UpdateFile():
-            _update(section, path, state, cwd)
 
 
 def _update(section: UpdateFile, path: str, state: _State, cwd: str) -> None:
@@ -215,7 +209,9 @@ class TextFile:
 
     def __init__(self, path: str, data: bytes) -> None:
         self.path = path
-        self._lines = _split(data.decode("utf-8", "surrogateescape"))
+        *whole, rest = data.decode("utf-8", "surrogateescape").split("\n")
+        lines = [FileLine(text[:-1], "\r\n") if text.endswith("\r") else FileLine(text, "\n") for text in whole]
+        self._lines = [*lines, FileLine(rest, "")] if rest else lines
         crlf = sum(line.ending == "\r\n" for line in self._lines)
         self._ending = "\r\n" if crlf * 2 > len(self._lines) else "\n"
         self._unfinished = bool(self._lines) and not self._lines[-1].ending
@@ -362,12 +358,6 @@ class TextFile:
             line=hunk.line,
             path=self.path,
         )
-
-
-def _split(text: str) -> list[FileLine]:
-    *whole, rest = text.split("\n")
-    lines = [FileLine(line[:-1], "\r\n") if line.endswith("\r") else FileLine(line, "\n") for line in whole]
-    return [*lines, FileLine(rest, "")] if rest else lines
 
 
 def _first_found(search: Callable[[Callable[[str], str]], Iterator[int]], most: int) -> list[int]:
