@@ -101,14 +101,15 @@ BY_HAND: Mapping[type[Struct], tuple[Struct, ...]] = {
 """Where one member decides which others are there."""
 
 
-def structs() -> list[type[Struct]]:
+@cache
+def structs() -> tuple[type[Struct], ...]:
     """Every struct that can be reached from the registry, once."""
     methods = chain(METHODS.values(), SERVER_REQUESTS.values())
     roots = [*chain.from_iterable((method.params, method.result) for method in methods), *NOTIFICATIONS.values()]
     found: dict[type[Struct], None] = {}
     for root in roots:
         _collect(inspect.type_info(root), found)
-    return list(found)
+    return tuple(found)
 
 
 def _collect(info: inspect.Type, found: dict[type[Struct], None]) -> None:
