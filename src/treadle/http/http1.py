@@ -335,26 +335,23 @@ class LineChunks:
 
     def receive(self, data: bytes) -> None:
         self._buffer += data
-        while not self.ended and (self._take_data() if self._left else self._take_line()):
-            pass
-
-    def _take_data(self) -> bool:
-        piece = self._buffer[: self._left]
-        self._body += piece
-        self._left -= len(piece)
-        del self._buffer[: len(piece)]
-        return not self._left
-
-    def _take_line(self) -> bool:
-        end = self._buffer.find(b"\n")
-        if max(end, len(self._buffer) if end < 0 else 0) + self._trailers > MAX_LINES:
-            raise NotHttp("the lines between chunks are too long")
-        if end < 0:
-            return False
-        line = bytes(self._buffer[:end]).removesuffix(b"\r")
-        del self._buffer[: end + 1]
-        self._line(line)
-        return True
+        while not self.ended:
+            if self._left:
+                piece = self._buffer[: self._left]
+                self._body += piece
+                self._left -= len(piece)
+                del self._buffer[: len(piece)]
+                if self._left:
+                    return
+            else:
+                end = self._buffer.find(b"\n")
+                if (len(self._buffer) if end < 0 else end) + self._trailers > MAX_LINES:
+                    raise NotHttp("the lines between chunks are too long")
+                if end < 0:
+                    return
+                line = bytes(self._buffer[:end]).removesuffix(b"\r")
+                del self._buffer[: end + 1]
+                self._line(line)
 
     # --- what a line can be ------------------------------------------------------------------------------------------
 

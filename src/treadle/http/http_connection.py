@@ -409,7 +409,13 @@ class HttpPool:
         if self._closed:
             self._free.release()
             raise _closed()
-        connection = self._take_idle() or HttpConnection(self._idle_timeout_s, self._tls_context)
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable():
+                break
+            connection.close()
+        else:
+            connection = HttpConnection(self._idle_timeout_s, self._tls_context)
         self._busy.add(connection)
         return connection
 
@@ -442,14 +448,6 @@ class HttpPool:
         for connection in connections:
             connection.close()
         await asyncio.gather(*(connection.wait_closed() for connection in connections))
-
-    def _take_idle(self) -> HttpConnection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable():
-                return connection
-            connection.close()
-        return None
 
     def _watch(self) -> None:
         """One timer, for the connection that has been idle longest."""

@@ -195,8 +195,11 @@ def _read_rule(pattern: str, proxy: str | None) -> ProxyRule | None:
     prefix = (found["prefix"] or "").removeprefix("/")
     network = None
     if prefix and (_is_address(host, 4) or _is_address(host, 6)):
-        network = _network(host, prefix)
-        if network is None:
+        if not prefix.isdecimal():
+            return None
+        try:
+            network = ip_network(f"{host}/{prefix}", strict=False)
+        except ValueError:
             return None
     port = int(found["port"]) if found["port"] else None
     return ProxyRule("" if scheme == "all" else scheme, "" if host == "*" else host, port, network, proxy)
@@ -211,13 +214,6 @@ def _ascii(host: str) -> str:
         return star + host[len(star) :].encode("idna").decode()
     except UnicodeError:
         return host
-
-
-def _network(host: str, prefix: str) -> Network | None:
-    try:
-        return ip_network(f"{host}/{prefix}", strict=False) if prefix.isdecimal() else None
-    except ValueError:
-        return None
 
 
 def _is_address(text: str, version: int) -> bool:

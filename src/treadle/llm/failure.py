@@ -136,7 +136,8 @@ def failed(detail: ErrorDetail) -> ModelError:
     if isinstance(detail.code, str) and detail.code in _FINAL_AS_SAID:
         return ModelError(said, kind=_FINAL_AS_SAID[detail.code])
     limited = detail.code in ("rate_limit_exceeded", 429, "429")
-    wait = _asked_wait(said) if limited else None
+    asked = _TRY_AGAIN.search(said) if limited else None
+    wait = None if asked is None else float(asked[1]) / (1000 if asked[2].lower() == "ms" else 1)
     other: ErrorKind = "rate_limited" if limited else "server_failed"
     return ModelError(_CUT + said, kind=other, retryable=True, retry_after_s=wait)
 
@@ -232,13 +233,6 @@ def _status(status: int) -> str:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
-
-
-def _asked_wait(text: str) -> float | None:
-    found = _TRY_AGAIN.search(text)
-    if found is None:
-        return None
-    return float(found[1]) / (1000 if found[2].lower() == "ms" else 1)
 
 
 FIRST_PAUSE_S: Final = 0.2

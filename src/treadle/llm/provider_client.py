@@ -288,8 +288,14 @@ class Exchange:
             raise cut("it was closed")
         try:
             return await _read(self._connection, self._decoder)
+        except IdleTimeout:
+            raise cut(f"no data from the model server for {self._config.stream_idle_timeout_ms} ms") from None
+        except (ConnectionLost, NotHttp):
+            raise cut() from None
+        except BadCoding as error:
+            raise cut(str(error)) from None
         except Exception as error:
-            raise _broken(error, self._config) from None
+            raise cut(f"the response could not be read ({type(error).__name__})") from None
 
     async def finish(self) -> None:
         """Read the end of the body, where nothing of interest is, so that the connection can be used again."""
@@ -377,15 +383,3 @@ async def _error_body(connection: HttpConnection, decoder: ContentDecoder | None
     except (BadCoding, ConnectionLost, NotHttp, IdleTimeout, TimeoutError) as error:
         body = body or bytearray(f"no text, {type(error).__name__}".encode())
     return bytes(body[:MAX_ERROR_BODY])
-
-
-def _broken(error: Exception, config: ProviderConfig) -> ModelError:
-    """A response broke off while it was read."""
-    match error:
-        case IdleTimeout():
-            return cut(f"no data from the model server for {config.stream_idle_timeout_ms} ms")
-        case ConnectionLost() | NotHttp():
-            return cut()
-        case BadCoding():
-            return cut(str(error))
-    return cut(f"the response could not be read ({type(error).__name__})")

@@ -353,7 +353,12 @@ class ResponsesTranslator:
             case "response.created":
                 return [Created(_response.decode(event.response).id or "")]
             case "response.completed" | "response.done":
-                return [self._complete(event)]
+                self.completed = True
+                try:
+                    response = _response.decode(event.response)
+                except msgspec.DecodeError:  # it has ended; to ask again because of odd numbers would be worse
+                    return [Completed("")]
+                return [Completed(response.id or "", None if response.usage is None else _usage(response.usage))]
             case "response.failed" | "error":
                 if bytes(event.response):
                     raise failed(_response.decode(event.response).error or ErrorDetail())
@@ -391,14 +396,6 @@ class ResponsesTranslator:
             if index is None or opened.index is None or opened.index == index:
                 return opened
         return None
-
-    def _complete(self, event: _Event) -> Completed:
-        self.completed = True
-        try:
-            response = _response.decode(event.response)
-        except msgspec.DecodeError:  # it has ended all the same; to ask again because of odd numbers would be worse
-            return Completed("")
-        return Completed(response.id or "", None if response.usage is None else _usage(response.usage))
 
 
 def _family(item: OutputItem) -> Family:

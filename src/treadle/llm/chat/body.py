@@ -180,7 +180,7 @@ class ChatToolCall(Struct):
     type: str = "function"
 
 
-class ChatMessage(Struct, omit_defaults=True):
+class ChatApiMessage(Struct, omit_defaults=True):
     """`content` is always sent, the other members only where they apply."""
 
     role: str
@@ -192,7 +192,7 @@ class ChatMessage(Struct, omit_defaults=True):
 
 def messages_of(
     request: ModelRequest, names: ChatToolNames, quirks: frozenset[str], told: str = ""
-) -> list[ChatMessage]:
+) -> list[ChatApiMessage]:
     """The whole conversation. `told` follows the instructions."""
     entries = read_history(request.input)
     items = [entry.item for entry in entries]
@@ -205,11 +205,11 @@ def messages_of(
         writer.take(entry)
     writer.close_answer()
     if all(message.role in _SYSTEM for message in writer.messages):
-        writer.messages.append(ChatMessage("user", NOTHING_SAID))
+        writer.messages.append(ChatApiMessage("user", NOTHING_SAID))
     if ALTERNATING not in quirks:
         return writer.messages
     # Without two messages of the same role in a row, but for results of tools.
-    merged: list[ChatMessage] = []
+    merged: list[ChatApiMessage] = []
     for message in writer.messages:
         last = merged[-1] if merged else None
         if last is None or message.role != last.role or message.role == "tool" or last.tool_calls:
@@ -228,7 +228,7 @@ class _Writer:
     """`messages`, and the assistant message that is being built."""
 
     def __init__(self, names: ChatToolNames, quirks: frozenset[str]) -> None:
-        self.messages: list[ChatMessage] = []
+        self.messages: list[ChatApiMessage] = []
         self._names = names
         self._quirks = quirks
         self._ids = ChatCallIds(nine=NINE in quirks)
@@ -245,7 +245,7 @@ class _Writer:
             # A result that was not asked for here: by a program, or by a call that was forgotten.
             if not entry.has_call and (parts := _parts(item.result)):
                 title = TextPart(f"Result of {item.name or 'a tool'}:\n")
-                self.messages.append(ChatMessage("user", _plain([title, *parts])))
+                self.messages.append(ChatApiMessage("user", _plain([title, *parts])))
         elif item.type == "reasoning":
             self._thoughts.append(text_of(item.content, between="\n") or text_of(item.summary, between="\n"))
         elif item.type == "message" and item.role == "assistant":
@@ -255,7 +255,7 @@ class _Writer:
             if item.role in _SYSTEM:
                 self.system(text_of(item.content))
             elif parts := _parts(item.content):
-                self.messages.append(ChatMessage("user", _plain(parts)))
+                self.messages.append(ChatApiMessage("user", _plain(parts)))
 
     def system(self, text: str, *, first: bool = False) -> None:
         if not text.strip():
@@ -263,7 +263,7 @@ class _Writer:
         role = "developer" if AS_DEVELOPER in self._quirks else "system"
         if AS_USER in self._quirks or (SYSTEM_FIRST in self._quirks and not first):
             role = "user"
-        self.messages.append(ChatMessage(role, text))
+        self.messages.append(ChatApiMessage(role, text))
 
     def close_answer(self) -> None:
         """The assistant's message ends here, and the results of its calls follow, wherever they were."""
@@ -279,7 +279,7 @@ class _Writer:
             calls.append(ChatToolCall(self._ids.take(item.call_id or ""), function))
         if said or calls:
             self.messages.append(
-                ChatMessage("assistant", said or None, tool_calls=calls or None, reasoning_content=thoughts or None)
+                ChatApiMessage("assistant", said or None, tool_calls=calls or None, reasoning_content=thoughts or None)
             )
         shown: list[TextPart | ImagePart] = []
         for call, output in zip(calls, (entry.output for entry in entries), strict=True):
@@ -290,9 +290,9 @@ class _Writer:
                 text = f"{text}\n{note}" if text else note
                 shown.append(TextPart(f"Images that {call.function.name} ({call.id}) gave:"))
                 shown += map(ImagePart, images)
-            self.messages.append(ChatMessage("tool", text or NO_OUTPUT, tool_call_id=call.id))
+            self.messages.append(ChatApiMessage("tool", text or NO_OUTPUT, tool_call_id=call.id))
         if shown:
-            self.messages.append(ChatMessage("user", shown))
+            self.messages.append(ChatApiMessage("user", shown))
 
 
 def _parts(content: Content) -> list[TextPart | ImagePart]:
@@ -346,7 +346,7 @@ class _Body(Struct, omit_defaults=True, kw_only=True):
     """Members at their default are omitted: the less we send, the less a limited server can reject."""
 
     model: str
-    messages: list[ChatMessage]
+    messages: list[ChatApiMessage]
     stream: bool
     stream_options: _StreamOptions | None = None
     tools: list[FunctionTool] | None = None
