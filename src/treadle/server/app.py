@@ -144,26 +144,10 @@ class AppServer:
         await self.tasks.close()
         if self._mcp is not None:
             await self._mcp.close()
-        await self._close_environment()
+        await _close_opened(self._environment)
         if self._models is not None:
             await self._models.close()
-        await self._close_stores()
-
-    async def _close_environment(self) -> None:
-        if self._environment is not None:
-            try:
-                environment = await self._environment
-            except Exception:
-                return  # whoever asked for it got the error
-            await environment.close()
-
-    async def _close_stores(self) -> None:
-        if self._store is not None:
-            try:
-                store = await self._store
-            except Exception:
-                return  # whoever asked for it got the error
-            await store.close()
+        await _close_opened(self._store)
         if self._ephemeral_store is not None:
             await self._ephemeral_store.close()
 
@@ -491,3 +475,12 @@ class AppServer:
             _ = self.threads
 
         self.spawn(load(), "warming up")
+
+
+async def _close_opened(opening: asyncio.Task[Store] | asyncio.Task[Environment] | None) -> None:
+    if opening is not None:
+        try:
+            opened = await opening
+        except Exception:
+            return  # whoever asked for it got the error
+        await opened.close()

@@ -167,16 +167,11 @@ def set_features(call: ServerCall[ExperimentalFeatureEnablementSetParams]) -> Ex
 
 def page(items: Sequence[T], params: Any, noun: str) -> tuple[tuple[T, ...], str | None]:
     """The part of a list that is asked for, and the cursor of the next part. Cursors are plain offsets."""
-    start = _offset(params.cursor)
+    cursor = "0" if params.cursor is None else params.cursor
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        raise RpcError(INVALID_REQUEST, f"invalid cursor: {cursor[:200]}")
+    start = int(cursor)
     if start > len(items):
         raise RpcError(INVALID_REQUEST, f"cursor {start} exceeds total {noun} {len(items)}")
     end = len(items) if params.limit is None else start + max(params.limit, 1)
     return tuple(items[start:end]), str(end) if end < len(items) else None
-
-
-def _offset(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-        raise RpcError(INVALID_REQUEST, f"invalid cursor: {cursor[:200]}")
-    return int(cursor)

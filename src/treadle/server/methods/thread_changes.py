@@ -131,18 +131,13 @@ async def list_queued(call: ServerCall[ThreadQueueListParams]) -> ThreadQueueLis
     params = call.params
     thread = await call.server.threads.find_or_stored(check_thread_id(params.thread_id))
     waiting = await thread.queued()
-    start = _offset(params.cursor)
+    cursor = "0" if params.cursor is None else params.cursor
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20):
+        raise RpcError(INVALID_REQUEST, f"invalid queue pagination cursor: {cursor[:200]}")
+    start = int(cursor)
     end = start + max(1, DEFAULT_LIMIT if params.limit is None else params.limit)
     page = tuple(thread_queue.submission_of(record) for record in waiting[start:end])
     return ThreadQueueListResponse(data=page, next_cursor=str(end) if end < len(waiting) else None)
-
-
-def _offset(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 20):
-        raise RpcError(INVALID_REQUEST, f"invalid queue pagination cursor: {cursor[:200]}")
-    return int(cursor)
 
 
 async def start_queued(call: ServerCall[ThreadQueueStartParams]) -> ThreadQueueStartResponse:
