@@ -50,7 +50,7 @@ class Match(NamedTuple):
     indices: tuple[int, ...]
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     root: str
     path: str
     is_directory: bool
@@ -60,7 +60,7 @@ class Found(NamedTuple):
 # --- in the server ---------------------------------------------------------------------------------------------------
 
 
-async def search(environment: Environment, query: str, roots: Sequence[tuple[str, str]]) -> list[Found]:
+async def search(environment: Environment, query: str, roots: Sequence[tuple[str, str]]) -> list[FoundFile]:
     """The best matches, best first. `roots` are the client's names of directories, and where they are."""
     from treadle.own_python import PACKAGES, isolated_python  # the program does without
 
@@ -72,7 +72,7 @@ async def search(environment: Environment, query: str, roots: Sequence[tuple[str
             f"the file search ended with status {done.exit_code}: {done.stderr[-300:].decode(errors='replace')}"
         )
     answer = json.loads(done.stdout)
-    return [Found(root, path, is_dir, Match(score, tuple(at))) for root, path, is_dir, (score, at) in answer]
+    return [FoundFile(root, path, is_dir, Match(score, tuple(at))) for root, path, is_dir, (score, at) in answer]
 
 
 # --- in the program --------------------------------------------------------------------------------------------------
@@ -85,18 +85,18 @@ def main() -> None:
     json.dump(find(query, roots), sys.stdout)
 
 
-def find(query: str, roots: Sequence[tuple[str, str]], seconds: float = WALK_S) -> list[Found]:
+def find(query: str, roots: Sequence[tuple[str, str]], seconds: float = WALK_S) -> list[FoundFile]:
     """The best matches below the roots, best first. A root is its name for the client, and where it is."""
     words = split_query(query)
     if not words:
         return []
     deadline = time.monotonic() + seconds
-    found: list[Found] = []
+    found: list[FoundFile] = []
     for name, directory in roots:
         for path, is_directory in _walk(directory, deadline):
             matched = match(words, path)
             if matched is not None:
-                found.append(Found(name, path, is_directory, matched))
+                found.append(FoundFile(name, path, is_directory, matched))
         found = heapq.nsmallest(MAX_RESULTS, found, key=lambda one: (-one.match.score, one.path))
     return found
 
