@@ -127,3 +127,5 @@ def test_a_schema_without_an_end_gets_a_value_all_the_same() -> None:
     endless = {"type": "object", "properties": {"x": {"$ref": "#"}}, "required": ["x"]}
     assert json.dumps(schema_value(endless, ""))
     assert json.dumps(schema_value({"type": "array", "minItems": 10**9, "items": {}}, ""))
+    doubling = {"type": "object", "properties": {"x": {"$ref": "#"}, "y": {"$ref": "#"}}, "required": ["x", "y"]}
+    assert len(json.dumps(schema_value(doubling, ""))) < 1_000_000
