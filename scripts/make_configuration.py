@@ -28,6 +28,7 @@ from treadle.config.file_settings import (
     SILENT_IN_PROVIDER,
     FileSettings,
     ToolSwitch,
+    WebSearchTable,
     allowed,
 )
 from treadle.config.mcp_settings import ALLOWED as ALLOWED_OF_SERVER
@@ -134,6 +135,7 @@ def setting_rows() -> Iterator[Row]:
             yield plain[field.name]
         elif field.name == "tools":
             yield from _rows(ToolSwitch, allowed, before="tools.NAME.")
+            yield from _rows(WebSearchTable, allowed, before="tools.web_search.")
         else:
             yield from _rows(field.type, allowed, before=f"{field.name}.")
 
@@ -188,6 +190,7 @@ def _rows(struct: type[Struct], allowed_of: Callable[[Any], str], *, before: str
         is_table = isinstance(field.type, type) and issubclass(field.type, Struct)
         if (
             is_table
+            or field.name not in struct.__annotations__  # it is described with the class that it comes from
             or field.name in NOT_IN_A_TABLE
             or (struct in (FileSettings, McpServerTable) and field.name == "tools")
         ):

@@ -25,7 +25,7 @@ from treadle.protocol.app.item_parts import (
     InputImageDynamicToolCallOutputContentItem,
     InputTextDynamicToolCallOutputContentItem,
 )
-from treadle.tools.specs import built_in_names
+from treadle.tools.specs import WEB_TOOLS, built_in_names
 
 Content: TypeAlias = tuple[DynamicToolCallOutputContentItem, ...]
 
@@ -187,7 +187,7 @@ def tools_by_name(things: Iterable[Callable[..., Any] | Tool]) -> dict[str, Tool
     found: dict[str, Tool] = {}
     for thing in things:
         tool = Tool.of(thing)
-        if tool.name in built_in_names():
+        if tool.name in built_in_names() - WEB_TOOLS:
             raise _bad_name(f"`{tool.name}` is a tool that the agent has already")
         if tool.name in found:
             raise _bad_name(f"two tools are called `{tool.name}`")

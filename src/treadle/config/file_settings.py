@@ -101,6 +101,40 @@ class ToolSwitch(Struct, frozen=True, kw_only=True):
     """Whether the model has the tool NAME; `tools.NAME = false` says the same."""
 
 
+class WebSearchLocation(Struct, frozen=True, kw_only=True):
+    """Where the user is, roughly, for the results of a search by the provider."""
+
+    country: Text | None = None
+    """A country, by its two letters."""
+    region: Text | None = None
+    """A region, by its name."""
+    city: Text | None = None
+    """A city."""
+    timezone: Text | None = None
+    """A time zone, as in `Europe/Berlin`."""
+
+
+WebSearchMode: TypeAlias = Literal["disabled", "cached", "indexed", "live"]
+Endpoint: TypeAlias = Annotated[str, Meta(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$")]
+
+
+class WebSearchTable(ToolSwitch, frozen=True, kw_only=True):
+    """`[tools.web_search]`: how the web is searched, by the provider or by ourselves."""
+
+    context_size: Literal["low", "medium", "high"] | None = None
+    """How much of what is found the model gets. A search of ours gives 5, 10 or 20 results; `medium` without it."""
+    allowed_domains: tuple[str, ...] = ()
+    """If it is not empty: only results from these domains and what is below them count, and only such pages are
+    fetched."""
+    location: WebSearchLocation | None = None
+    """Where you are, roughly: for the search of a provider."""
+    endpoint: Endpoint | None = None
+    """A SearXNG server whose JSON format is switched on, such as `http://127.0.0.1:8888`. With it, models whose
+    provider does not search the web itself get the tools `web_search` and, with `web_search = "live"`, `web_fetch`."""
+    private_hosts: tuple[str, ...] = ()
+    """Hosts that `web_fetch` may ask although their addresses are not public."""
+
+
 class FileSettings(Struct, frozen=True, kw_only=True):
     """Every key of `config.toml` that is read, except the tables of MCP servers, providers, models, permissions,
     profiles and skills."""
@@ -155,6 +189,9 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     service_tier: Text | None = None
     """The service tier of the Responses API; `fast` asks for `priority`."""
     features: Features = Features()
+    web_search: WebSearchMode = "cached"
+    """Whether the model can search the web, and how fresh it is: `cached` fetches nothing anew, `indexed` only pages
+    that are in the index already, `live` all. It needs a [provider that searches, or an endpoint](web-search.md)."""
     tools: dict[str, ToolSwitch | bool] = {}
     hide_agent_reasoning: bool = False
     """Whether `treadle exec` and `treadle chat` show nothing of what the model thinks."""
@@ -188,7 +225,7 @@ IGNORED: Final = frozenset(
         *("marketplaces", "memories", "model_auto_compact_token_limit_scope", "model_catalog_json"),
         *("model_post_turn_compact_threshold_percent", "model_supports_reasoning_summaries", "model_verbosity"),
         *("notify", "orchestrator", "plan_mode_reasoning_effort", "plugins", "project_root_markers", "projects"),
-        *("responses_api_metadata", "sqlite_home", "thread_unload_delay_secs", "tool_suggest", "web_search"),
+        *("responses_api_metadata", "sqlite_home", "thread_unload_delay_secs", "tool_suggest"),
     ]
 )
 
@@ -215,7 +252,6 @@ IGNORED_IN_TABLE: Final = {
         ]
     ),
     "shell_environment_policy": frozenset({"experimental_use_profile", "filters"}),
-    "tools": frozenset({"web_search"}),
 }
 
 # They say how a provider is reached or paid for.
@@ -225,9 +261,7 @@ IGNORED_IN_PROVIDER: Final = frozenset(
         *("project_id", "supports_websockets"),
     ]
 )
-SILENT_IN_PROVIDER: Final = frozenset(
-    ["capabilities", "supports_standalone_web_search", "websocket_connect_timeout_ms"]
-)
+SILENT_IN_PROVIDER: Final = frozenset(["capabilities", "websocket_connect_timeout_ms"])
 
 
 # --- reading a table ---
@@ -241,8 +275,8 @@ class InvalidValue(Struct, frozen=True):
 
 
 ELSEWHERE: Final = frozenset({"mcp_servers", "model_providers", "models", "permissions", "profiles"})
-# What an ignored key may say: it asks for nothing that is not so. We offer no model a web search.
-_NOTHING: Final[tuple[object, ...]] = ({}, [], "disabled")
+# What an ignored key may say: it asks for nothing that is not so.
+_NOTHING: Final[tuple[object, ...]] = ({}, [])
 # The policy that Codex had before `on-request`, and that it reads no more.
 _RETIRED: Final = {("approval_policy", "on-failure"): "on-request"}
 # What settings alone call one of our tools (its `settings_name`).
@@ -256,6 +290,10 @@ _ALLOWED: Final[dict[Any, str]] = {
     tuple[str, ...]: "a list of texts",
     dict[str, str]: "a table of texts",
     ToolSwitch | bool: "true, false, or a table with `enabled`",
+    WebSearchTable | bool: "true, false, or a table (`endpoint` is an http or https URL without credentials or query, "
+    "`context_size` is `low`, `medium` or `high`)",
+    Endpoint | None: "an `http` or `https` URL without credentials or query",
+    WebSearchLocation | None: "a table with `country`, `region`, `city`, `timezone`",
     Text: "a text that is not empty",
     Count: "a whole number from 1",
     Size: "a whole number from 0",
@@ -288,7 +326,8 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
             elif key == "tools":
                 from treadle.tools.specs import built_in_names  # few have that table
 
-                tools = dict.fromkeys(built_in_names() | _TOOL_ALIASES, ToolSwitch | bool)
+                tools: dict[str, Any] = dict.fromkeys(built_in_names() | _TOOL_ALIASES, ToolSwitch | bool)
+                tools["web_search"] = WebSearchTable | bool
                 if (found := _read_table(tools, key, value, reading)) is not None:
                     reading.values[key] = found
             elif replacement is not None:

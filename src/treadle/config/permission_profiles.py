@@ -66,7 +66,9 @@ class PermissionTable(Struct, frozen=True, kw_only=True):
     filesystem: dict[str, Any] = {}
     """Places and what may be done there: `read`, `write` or `deny`, or a table of such rules for what is below."""
     network: dict[str, Any] = {}
-    """`enabled = true` opens the network."""
+    """`enabled = true` opens the network for commands. `domains` is a table of hosts (`*.NAME` is what is below one),
+    each with `allow` or `deny`: which of them [`web_fetch`](web-search.md) may ask. Commands cannot be held to it, so
+    it cannot stand beside `enabled = true`."""
     workspace_roots: dict[str, bool] = {}
     """Directories that are treated like the working directory, each with `true`."""
 
@@ -167,6 +169,7 @@ def _sandbox(name: str, table: Table) -> ProfileSandbox:
     return ProfileSandbox(
         rules=tuple(rules),
         network_access=network,
+        domains=_domains(name, table.get("network", {})),
         workspace_roots=tuple(_absolute(name, path) for path, wanted in roots.items() if wanted),
         glob_scan_max_depth=depth,
     )
@@ -244,6 +247,18 @@ def _network(name: str, table: Any) -> bool:
             "cannot be enforced here: it is open or closed; take the limits out, or set `enabled = false`"
         )
     return enabled
+
+
+def _domains(name: str, table: Mapping[str, Any]) -> tuple[tuple[str, bool], ...]:
+    """What `enabled = false` closes stays closed: then only what is denied counts."""
+    domains = table.get("domains", {})
+    if not isinstance(domains, Mapping):
+        raise _wrong(name, ("network", "domains"), domains, "a table of hosts")
+    for host, word in domains.items():
+        if word not in ("allow", "deny"):
+            raise _wrong(name, ("network", "domains", host), word, "`allow` or `deny`")
+    rules = ((host.lower().rstrip("."), word == "allow") for host, word in domains.items())
+    return tuple(rule for rule in rules if not rule[1] or table.get("enabled") is not False)
 
 
 def _wrong(name: str, path: tuple[str, ...], found: Any, allowed: str) -> ProfileError:

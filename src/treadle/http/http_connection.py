@@ -12,6 +12,7 @@ data.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -211,6 +212,8 @@ def _expire(waiter: asyncio.Future[bool]) -> None:
 
 
 ContextSource: TypeAlias = Callable[[], Awaitable["ssl.SSLContext"]]
+# Gives the addresses that may be connected to for a host and a port, or raises.
+Resolver: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 # Requests beyond this wait for a connection to be released.
 MAX_CONNECTIONS: Final = 1024
@@ -222,6 +225,8 @@ CONNECT_S: Final = 30.0
 KEEP_ALIVE_S: Final = 60.0
 # A name with several addresses: the next is tried when the one before is silent for so long (RFC 8305).
 NEXT_ADDRESS_S: Final = 0.25
+# With a resolver they are tried one after the other.
+PER_ADDRESS_S: Final = 5.0
 
 # Computed from the body here, so the caller's are dropped.
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
@@ -256,11 +261,16 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpConnection:
-    """Call `send`, then `read` until it returns nothing. Connects on demand; unusable after `close`."""
+    """Call `send`, then `read` until it returns nothing. Connects on demand; unusable after `close`.
 
-    def __init__(self, idle_timeout_s: float, context: ContextSource) -> None:
+    With a `resolver` it connects to nothing but the addresses that this gives, and never through a proxy, which would
+    look a name up again.
+    """
+
+    def __init__(self, idle_timeout_s: float, context: ContextSource, resolver: Resolver | None = None) -> None:
         self._idle_timeout_s = idle_timeout_s
         self._context = context
+        self._resolver = resolver
         self._protocol: HttpProtocol | None = None
         self._origin: tuple[str, str, int] | None = None
         self._proxy: HttpTarget | None = None
@@ -332,7 +342,8 @@ class HttpConnection:
     # --- connecting --------------------------------------------------------------------------------------------------
 
     async def _connect(self, target: HttpTarget) -> HttpProtocol:
-        self._proxy = await asyncio.to_thread(proxy_for, target) if may_be_set() else None
+        by_proxy = self._resolver is None and may_be_set()
+        self._proxy = await asyncio.to_thread(proxy_for, target) if by_proxy else None
         self._origin = target.origin
         # Set before connecting, so that `close` aborts an attempt too.
         protocol = self._protocol = HttpProtocol(self._idle_timeout_s)
@@ -342,8 +353,16 @@ class HttpConnection:
                 _, host, port = dialed.origin
                 context = await self._context() if dialed.scheme == "https" else None
                 loop = asyncio.get_running_loop()
+                if self._resolver is not None:
+                    sock = await _connected(await self._resolver(host, port), port)
+                    try:
+                        name = host if context is not None else None
+                        await loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
+                    except BaseException:
+                        sock.close()
+                        raise
                 # An IP address has no alternatives to race, and uvloop does not know the option.
-                if isinstance(loop, asyncio.BaseEventLoop) and not (":" in host or host.rpartition(".")[2].isdecimal()):
+                elif isinstance(loop, asyncio.BaseEventLoop) and not (":" in host or host.rpartition(".")[2].isdecimal()):
                     await loop.create_connection(
                         lambda: protocol, host, port, ssl=context, happy_eyeballs_delay=NEXT_ADDRESS_S
                     )
@@ -380,6 +399,25 @@ class HttpConnection:
         protocol.take_transport(inner)
 
 
+async def _connected(addresses: list[str], port: int) -> socket.socket:
+    """A socket that is connected to the first of the addresses that answers: they are numbers, nothing is looked up."""
+    loop, problem = asyncio.get_running_loop(), OSError("no address")
+    for address in addresses:
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            async with asyncio.timeout(PER_ADDRESS_S):
+                await loop.sock_connect(sock, (address, port))
+            return sock
+        except OSError as error:  # a TimeoutError too
+            sock.close()
+            problem = error
+        except BaseException:
+            sock.close()
+            raise
+    raise problem
+
+
 # --- the pool ---------------------------------------------------------------------------------------------------------
 
 
@@ -392,9 +430,15 @@ class HttpPool:
     """Pair each `acquire` with a `release`. `close` also aborts connections in use, and is idempotent."""
 
     def __init__(
-        self, idle_timeout_s: float, *, max_connections: int = MAX_CONNECTIONS, max_idle: int = MAX_IDLE
+        self,
+        idle_timeout_s: float,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        max_idle: int = MAX_IDLE,
+        resolver: Resolver | None = None,
     ) -> None:
         self._idle_timeout_s = idle_timeout_s
+        self._resolver = resolver
         self._max_idle = max_idle
         self._free = asyncio.Semaphore(max_connections)
         self._idle: list[HttpConnection] = []  # most recently used last; that one is reused first
@@ -415,7 +459,7 @@ class HttpPool:
                 break
             connection.close()
         else:
-            connection = HttpConnection(self._idle_timeout_s, self._tls_context)
+            connection = HttpConnection(self._idle_timeout_s, self._tls_context, self._resolver)
         self._busy.add(connection)
         return connection
 

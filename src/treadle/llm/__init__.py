@@ -39,6 +39,8 @@ from treadle.llm.output_items import (
     OtherItem,
     OutputItem,
     ReasoningItem,
+    SearchedFor,
+    WebSearchItem,
 )
 from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provider
 
@@ -67,11 +69,13 @@ __all__ = [
     "ReasoningItem",
     "ReasoningSummaryDelta",
     "ReasoningSummaryPart",
+    "SearchedFor",
     "TextDelta",
     "TokenUsage",
     "ToolInputDelta",
     "UnknownEvent",
     "Waiting",
+    "WebSearchItem",
     "read_provider",
 ]
 

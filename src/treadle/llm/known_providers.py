@@ -38,7 +38,12 @@ def _local(name: str, url: str, model: str) -> KnownProvider:
 
 KNOWN: Final[Mapping[str, KnownProvider]] = {
     OPENAI: KnownProvider(
-        table={"name": "OpenAI", "base_url": "https://api.openai.com/v1", "requires_openai_auth": True},
+        table={
+            "name": "OpenAI",
+            "base_url": "https://api.openai.com/v1",
+            "requires_openai_auth": True,
+            "supports_standalone_web_search": True,
+        },
         model="gpt-6.1-sol",
     ),
     ANTHROPIC: KnownProvider(
@@ -48,6 +53,7 @@ KNOWN: Final[Mapping[str, KnownProvider]] = {
             "wire_api": "anthropic",
             "env_key": ANTHROPIC_KEY_VARIABLE,
             "env_key_instructions": "Make a key at https://platform.claude.com and set the variable to it.",
+            "supports_standalone_web_search": True,
         },
         model="claude-opus-5-5",
     ),
@@ -106,6 +112,8 @@ def laid_over(provider_id: str, table: Mapping[str, Any]) -> dict[str, Any]:
     headers = {name.lower() for one in named if isinstance(one, Mapping) for name in one if isinstance(name, str)}
     if not _CREDENTIALS.isdisjoint(table) or not KEY_HEADERS.isdisjoint(headers):
         below = {key: value for key, value in below.items() if key not in _CREDENTIALS}
+    if "base_url" in table:  # another server, of which nobody has said what it can do
+        below.pop("supports_standalone_web_search", None)
     return {**below, **table}
 
 

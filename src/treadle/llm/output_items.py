@@ -64,6 +64,22 @@ class OtherItem(BaseOutputItem, frozen=True, kw_only=True):
     type: str
 
 
+class SearchedFor(Struct, frozen=True):
+    """What a search of the provider looked for. `type` is `search`, `open_page` or `find_in_page`."""
+
+    type: str = ""
+    query: str | None = None
+    queries: tuple[str, ...] | None = None
+    url: str | None = None
+    pattern: str | None = None
+
+
+class WebSearchItem(OtherItem, frozen=True, kw_only=True):
+    """A search of the web that the provider has made itself."""
+
+    action: SearchedFor = SearchedFor()
+
+
 OutputItem: TypeAlias = MessageItem | ReasoningItem | FunctionCallItem | CustomToolCallItem | OtherItem
 
 
@@ -96,10 +112,15 @@ class _Call(Struct):
     input: str = ""
 
 
+class _Search(Struct):
+    action: SearchedFor | None = None
+
+
 _kind = msgspec.json.Decoder(_Kind)
 _message = msgspec.json.Decoder(_Message)
 _reasoning = msgspec.json.Decoder(_Reasoning)
 _call = msgspec.json.Decoder(_Call)
+_search = msgspec.json.Decoder(_Search)
 
 
 def upstream_id(raw: Raw) -> str:
@@ -147,8 +168,12 @@ def read_item(raw: Raw, item_id: str) -> OutputItem:
                     namespace=call.namespace,
                     input=call.input,
                 )
+            case "web_search_call":
+                action = _search.decode(raw).action or SearchedFor()
+                return WebSearchItem(id=item_id, raw=raw, type=kind, action=action)
     except msgspec.ValidationError:
-        pass
+        if kind == "web_search_call":  # shown all the same
+            return WebSearchItem(id=item_id, raw=raw, type=kind)
     return OtherItem(id=item_id, raw=raw, type=kind)
 
 

@@ -92,6 +92,9 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     namespaces: bool = True
     """Whether a server of the Responses API knows namespaces of tools. One that refuses them is found out; for one that
     silently leaves such tools out, write `false`: then they are plain functions."""
+    supports_standalone_web_search: bool = False
+    """Whether the provider searches the web itself, so that its tool for that is offered ([web search](web-search.md)).
+    It is so for the built-in `openai` and `anthropic` where they are asked at their own addresses."""
 
     @property
     def origin(self) -> str:

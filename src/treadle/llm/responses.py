@@ -439,4 +439,5 @@ WIRE_API: Final = WireApi(
     translator=make_translator,
     failure=http_failure,
     other_way=other_way,
+    searches=frozenset({"cached", "indexed", "live"}),
 )

@@ -87,6 +87,8 @@ class WireApi(Struct, frozen=True, kw_only=True):
         may_end: Whether the response of a translator is whole as it is, although its server has not said that it is
             over: then the client waits only a moment for more.
         models_query: Query parameters of the request for the list of models.
+        searches: The values of `web_search` for which the API has a tool that its provider runs: a tool
+            `{"type": "web_search"}` of a request is then encoded as that.
     """
 
     name: str
@@ -99,6 +101,7 @@ class WireApi(Struct, frozen=True, kw_only=True):
     other_way: Callable[[HttpFailure, frozenset[str]], frozenset[str] | None] = no_other_way
     may_end: Callable[[Any], bool] = only_when_said
     models_query: Mapping[str, str] = {}
+    searches: frozenset[str] = frozenset()
 
 
 def wire_api_names() -> list[str]:

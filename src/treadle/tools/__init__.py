@@ -26,5 +26,6 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.tools.command.safety import commands_in, is_known_safe
     from treadle.tools.patch.grammar import Kind, parse
     from treadle.tools.patch.planner import unified
-    from treadle.tools.specs import ToolInputError, built_in_names, dynamic_spec, function_spec, parse_arguments
+    from treadle.tools.specs import ToolInputError, WEB_TOOLS, built_in_names, dynamic_spec, function_spec
+    from treadle.tools.specs import parse_arguments
     from treadle.tools.view_image import LoadedImage, MAX_IMAGE_BYTES, load_image

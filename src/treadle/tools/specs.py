@@ -40,11 +40,13 @@ _BUILT_IN_NAMES: Final = frozenset(
         "update_goal",
     }
 )
+# Those that only some settings bring: a client may well have functions of these names, which go before ours.
+WEB_TOOLS: Final = frozenset({"web_search", "web_fetch"})
 
 
 def built_in_names() -> frozenset[str]:
     """What a model calls our own tools: a client's tool of the same name would take its place."""
-    return _BUILT_IN_NAMES
+    return _BUILT_IN_NAMES | WEB_TOOLS
 
 
 def function_spec(

@@ -26,7 +26,9 @@ from treadle.llm import (
     ReasoningSummaryPart,
     TextDelta,
     TokenUsage,
+    WebSearchItem,
     failure,
+    read_item,
 )
 from unit.agent.bare_thread import RETRIES, Ears, PlayedModel, bare_thread
 
@@ -151,11 +153,7 @@ async def test_reasoning_has_parts(tmp_path: Path) -> None:
 
 
 async def test_items_of_other_types_are_kept_for_the_model(tmp_path: Path) -> None:
-    search = OtherItem(
-        id="w1",
-        type="web_search_call",
-        raw=_raw(type="web_search_call", id="w1", action={"type": "search", "query": "treadles"}),
-    )
+    search = read_item(_raw(type="web_search_call", id="w1", action={"type": "search", "query": "treadles"}), "w1")
     strange = OtherItem(id="s1", type="strange", raw=_raw(type="strange", id="s1", x=1))
     events: list[ModelEvent | ModelError] = [
         ItemStarted(search),
@@ -233,4 +231,6 @@ async def test_a_server_that_was_there_a_moment_ago_is_asked_again(tmp_path: Pat
 )
 def test_what_was_searched_for(action: dict[str, Any], query: str) -> None:
     raw = _raw(type="web_search_call", id="w1", action=action)
-    assert web_search_item(OtherItem(id="w1", type="web_search_call", raw=raw)).query == query
+    item = read_item(raw, "w1")
+    assert isinstance(item, WebSearchItem)
+    assert web_search_item(item).query == query

@@ -25,6 +25,8 @@ from treadle.config import (
     LoadedConfig,
     Login,
     ModelUnusable,
+    WebSearchLocation,
+    WebSearchTable,
     files_mark,
     load_config,
     read_values,
@@ -440,7 +442,7 @@ def test_keys_of_codex_that_change_something_are_named_in_one_warning(tmp_path: 
     text = f"""
 hooks = {{}}
 notify = ["x"]
-web_search = "live"
+memories = {{ use_memories = true }}
 model_provider = "mine"
 {PROVIDER}aws = {{ region = "x" }}
 capabilities = 1
@@ -457,10 +459,10 @@ filters = 1
 circuit_break_action = "strict"
 """
     (warning,) = load(tmp_path, text).warnings
-    names = "`auto_review.circuit_break_action`, `model_providers.mine.aws`, `notify`, `projects`"
+    names = "`auto_review.circuit_break_action`, `memories`, `model_providers.mine.aws`, `notify`, `projects`"
     assert str(warning) == (
         f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, "
-        "`shell_environment_policy.filters`, `web_search`"
+        "`shell_environment_policy.filters`"
     )
 
 
@@ -507,11 +509,53 @@ def test_a_misspelt_key_of_a_provider_that_cannot_be_used_is_named_too(tmp_path:
 def test_every_tool_can_be_switched_by_each_of_its_names(tmp_path: Path) -> None:
     names = {name for tool in BUILT_IN for name in (tool.name, tool.settings_name) if name is not None}
     lines = "".join(f"{name} = false\n" for name in sorted(names))
-    loaded = load(tmp_path, f"[tools]\nweb_search = false\n{lines}")
+    loaded = load(tmp_path, f"[tools]\n{lines}")
     assert loaded.warnings == ()
     assert set(loaded.config.tools) == names
-    (warning,) = load(tmp_path, '[tools]\nweb_search = { context_size = "high" }').warnings
-    assert "have no effect here: `tools.web_search`" in str(warning)
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        ('web_search = "on"', "one of `disabled`, `cached`, `indexed`, `live`"),
+        ("web_search = true", "one of `disabled`, `cached`, `indexed`, `live`"),
+        ('tools.web_search = "live"', "true, false, or a table"),
+        ('tools.web_search.endpoint = "ftp://search"', "true, false, or a table"),
+        ('tools.web_search.endpoint = "http://me:secret@search"', "true, false, or a table"),
+        ('tools.web_search.endpoint = "http://search/?key=secret"', "true, false, or a table"),
+        ('tools.web_search.context_size = "huge"', "true, false, or a table"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(tmp_path: Path, line: str, allowed: str) -> None:
+    error = str(refused(tmp_path, line))
+    assert allowed in error
+    assert "secret" not in error
+
+
+def test_a_search_by_its_keys(tmp_path: Path) -> None:
+    assert load(tmp_path, "").config.web_search == "cached"
+    text = """
+web_search = "live"
+[tools.web_search]
+context_size = "high"
+allowed_domains = ["e.com"]
+location = { country = "DE", city = "Berlin" }
+endpoint = "http://127.0.0.1:8888"
+private_hosts = ["wiki"]
+"""
+    loaded = load(tmp_path, text)
+    assert loaded.warnings == ()
+    assert loaded.config.web_search == "live"
+    assert loaded.config.tools["web_search"] == WebSearchTable(
+        context_size="high",
+        allowed_domains=("e.com",),
+        location=WebSearchLocation(country="DE", city="Berlin"),
+        endpoint="http://127.0.0.1:8888",
+        private_hosts=("wiki",),
+    )
+    (warning,) = load(tmp_path, "[tools.web_search]\nendpont = 1").warnings
+    assert "did you mean `tools.web_search.endpoint`?" in str(warning)
+    assert load(tmp_path, 'sandbox_mode = "danger-full-access"').config.web_search == "cached"
 
 
 def test_no_key_is_both_used_and_unused() -> None:

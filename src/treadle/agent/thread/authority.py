@@ -61,6 +61,7 @@ class Authority:
         self.commands: set[Grant] = set()
         self.files: set[Location] = set()
         self.mcp_tools: set[tuple[str, str]] = set()  # server and tool
+        self.hosts: set[str] = set()  # whose pages may be fetched
         self._running: dict[CommandSession, _Started] = {}
         self._ended: dict[int, None] = {}
         self._denied: dict[str, tuple[str, str]] = {}  # item and action, by the id of the review
@@ -91,6 +92,7 @@ class Authority:
         self.commands.clear()
         self.files.clear()
         self.mcp_tools.clear()
+        self.hosts.clear()
         self._denied.clear()
         self._overruled.clear()
         for clock in self._reviews:

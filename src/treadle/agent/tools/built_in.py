@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 from msgspec import DecodeError, Meta, Raw, Struct, field
 
 from treadle.agent.tools.tool import Output, Tool, ToolCall
+from treadle.agent.tools.web_tools import WebFetch, WebSearch
 from treadle.errors import RpcError
 from treadle.protocol.app.base import decode, encode
 from treadle.protocol.app.items import ImageViewThreadItem
@@ -531,6 +532,8 @@ BUILT_IN: Final[tuple[Tool, ...]] = (
     UpdatePlan(),
     RequestUserInput(),
     ViewImage(),
+    WebSearch(),
+    WebFetch(),
     GetGoal(),
     CreateGoal(),
     UpdateGoal(),

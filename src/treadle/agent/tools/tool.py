@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from treadle.agent.turn.turn import Turn
-    from treadle.config import ModelFacts
+    from treadle.config import Config, ModelFacts
 
 T = TypeVar("T")
 
@@ -70,6 +70,10 @@ class Tool(Protocol):
 
     def suits(self, model: ModelFacts) -> bool:
         """Whether this model is told of it. It may call it all the same: the history of a thread is of many models."""
+        return True
+
+    def is_configured(self, config: Config) -> bool:
+        """Whether the settings bring all that it needs; without, there is no such tool."""
         return True
 
     def answers(self, call: ToolCall) -> bool:

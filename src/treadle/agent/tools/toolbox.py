@@ -21,6 +21,7 @@ from treadle.agent.thread.thread import Thread
 from treadle.agent.tools import built_in
 from treadle.agent.tools.client_tools import client_tools
 from treadle.agent.tools.tool import Output, Tool, ToolCall
+from treadle.agent.tools.web_tools import hosted_search
 from treadle.agent.turn.sampling import ModelCall
 from treadle.agent.turn.turn import SideConversation, Turn
 from treadle.config import Config
@@ -29,7 +30,7 @@ from treadle.llm import CustomToolCallItem
 from treadle.logs.trace import IDS
 from treadle.store.contract import StoreError
 from treadle.tools.command.command_output import cut_to, tokens
-from treadle.tools.specs import ToolInputError
+from treadle.tools.specs import WEB_TOOLS, ToolInputError
 
 if TYPE_CHECKING:
     from treadle.agent.thread.thread_state import Settings
@@ -50,6 +51,7 @@ def left(tools: Iterable[Tool], config: Config) -> list[Tool]:
         if (tool.feature is None or getattr(config.features, tool.feature))
         and tool.name not in off
         and tool.settings_name not in off
+        and tool.is_configured(config)
     ]
 
 
@@ -76,9 +78,17 @@ def specifications(thread: Thread, side: SideConversation | None = None) -> tupl
     model, settings = thread.model_facts, thread.settings
     if side is not None:
         model, settings = side.model_facts(thread), side.settings(thread)
-    ours = offered(built_in.BUILT_IN, settings.mode, thread.services.config_for(settings))
-    tools = chain(ours, client_tools(thread))
-    return tuple(tool.spec for tool in tools if tool.suits(model) and (side is None or side.has(tool.name)))
+    config, clients = thread.services.config_for(settings), client_tools(thread)
+    ours = offered(built_in.BUILT_IN, settings.mode, config)
+    # A provider that searches the web leaves nothing to do for tools of ours, nor does a client that brings a search.
+    hosted = None
+    if side is None and all(tool.name not in WEB_TOOLS for tool in clients):
+        hosted = hosted_search(config, settings.model_provider)
+    if hosted is not None:
+        ours = [tool for tool in ours if tool.name not in WEB_TOOLS]
+    tools = chain(ours, clients)
+    specs = [tool.spec for tool in tools if tool.suits(model) and (side is None or side.has(tool.name))]
+    return tuple(specs if hosted is None else [*specs, hosted])
 
 
 # --- running calls ----------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from treadle.agent.event import DeltaStream
 from treadle.agent.model_failures import retry_info
@@ -39,6 +38,7 @@ from treadle.llm import (
     TextDelta,
     TokenUsage,
     Waiting,
+    WebSearchItem,
 )
 from treadle.llm.failure import pause_after, was_retried
 from treadle.protocol.app.items import (
@@ -182,7 +182,7 @@ class Sampling:
                 return AgentMessageThreadItem(id=item.id, text=item.text, phase=item.phase)
             case ReasoningItem():
                 return ReasoningThreadItem(id=item.id, summary=item.summary, content=item.content)
-            case OtherItem(type="web_search_call"):
+            case WebSearchItem():
                 return web_search_item(item)
         return None
 
@@ -267,24 +267,9 @@ def request_headers(turn: Turn) -> dict[str, str]:
     }
 
 
-class _WebSearchAction(Struct):
-    type: str = ""
-    query: str | None = None
-    queries: tuple[str, ...] | None = None
-    url: str | None = None
-    pattern: str | None = None
-
-
-class _WebSearchCall(Struct):
-    action: _WebSearchAction | None = None
-
-
-def web_search_item(item: OtherItem) -> WebSearchThreadItem:
+def web_search_item(item: WebSearchItem) -> WebSearchThreadItem:
     """The item that shows a web search, which the provider makes itself."""
-    try:
-        action = msgspec.json.decode(item.raw, type=_WebSearchCall).action or _WebSearchAction()
-    except (msgspec.DecodeError, RecursionError):
-        action = _WebSearchAction()
+    action = item.action
     query = action.query or action.url or next(iter(action.queries or ()), "")
     if action.pattern:
         query = f"'{action.pattern}' in {query}" if query else f"'{action.pattern}'"

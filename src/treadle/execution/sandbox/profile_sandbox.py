@@ -47,6 +47,17 @@ class ProfileSandbox(Variant, frozen=True, kw_only=True, tag="permissionProfile"
     workspace_roots: tuple[str, ...] = ()
     excludes_cwd: bool = False
     glob_scan_max_depth: int | None = None
+    domains: tuple[tuple[str, bool], ...] = ()
+    """Patterns of hosts, and whether they are allowed: for what the server fetches itself. Commands have a network that
+    is open or closed."""
+
+    def allows_host(self, host: str) -> bool | None:
+        """Whether a host is allowed by the profile; None when it says nothing of it. What is denied stays denied, and
+        where some are allowed, all others are not."""
+        said = [allowed for pattern, allowed in self.domains if _matches_host(pattern, host)]
+        if said:
+            return all(said)
+        return False if any(allowed for _, allowed in self.domains) else None
 
     @property
     def may_write(self) -> bool:
@@ -99,6 +110,15 @@ class ProfileSandbox(Variant, frozen=True, kw_only=True, tag="permissionProfile"
         skipped = () if temporary else (TMPDIR, SLASH_TMP)
         places = (rule.place for rule in self.rules if rule.access == "write" and rule.place not in (MINIMAL, *skipped))
         return list(dict.fromkeys(path for place in places for path in self.paths(place, cwd)))
+
+
+def _matches_host(pattern: str, host: str) -> bool:
+    """`*.name` is what is below the name, `**.name` also the name itself, `*` every host."""
+    if pattern == "*":
+        return True
+    if pattern.startswith("**."):
+        return host == pattern[3:] or host.endswith(pattern[2:])
+    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
 Confinement: TypeAlias = SandboxPolicy | ProfileSandbox

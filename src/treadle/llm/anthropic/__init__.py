@@ -28,4 +28,5 @@ WIRE_API: Final = WireApi(
     key_header=key_header,
     other_way=other_way,
     models_query={"limit": "1000"},  # else it gives twenty
+    searches=frozenset({"live"}),
 )

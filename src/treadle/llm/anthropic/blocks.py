@@ -165,6 +165,8 @@ def unpacked(text: str | None, model: str) -> OpaqueBlock | None:
 
 
 MAX_NAME: Final = 64
+# The tool that the server runs itself.
+WEB_SEARCH: Final = "web_search"
 _VALID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH: Final = 8
@@ -179,6 +181,13 @@ class AnthropicTool(Struct):
     parameters: Raw = Raw()
     format: Raw = Raw()
     tools: list[AnthropicTool] = []
+    external_web_access: bool = False
+    filters: SearchFilters | None = None
+    user_location: Raw = Raw()
+
+
+class SearchFilters(Struct):
+    allowed_domains: list[str] = []
 
 
 class NamedTool(Struct, frozen=True):
@@ -208,6 +217,7 @@ class AnthropicToolNames:
 
     def __init__(self, specs: Sequence[bytes]) -> None:
         self.all: dict[str, NamedTool] = {}
+        self.web_search: AnthropicTool | None = None
         for spec in specs:
             try:
                 tool = _tool.decode(spec)
@@ -216,6 +226,8 @@ class AnthropicToolNames:
             if tool.type == "namespace":
                 for inner in tool.tools:
                     self._add(tool.name, inner)
+            elif tool.type == "web_search":
+                self.web_search = tool if tool.external_web_access else None  # this API knows no other search
             else:
                 self._add(None, tool)
         self._wires = {(named.namespace, named.tool.name): named.wire for named in self.all.values()}

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from treadle.llm.anthropic.blocks import (
+    WEB_SEARCH,
     AnthropicToolNames,
     CacheControl,
     ImageBlock,
@@ -106,6 +107,16 @@ class _Tool(Struct, frozen=True, omit_defaults=True, kw_only=True):
     cache_control: CacheControl | None = None
 
 
+class _WebSearch(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The search that the server runs itself."""
+
+    type: str | None = None
+    name: str | None = None
+    allowed_domains: list[str] = []
+    user_location: Raw = Raw()
+    cache_control: CacheControl | None = None
+
+
 class _ToolChoice(Struct, omit_defaults=True, kw_only=True):
     type: str | None = None
     disable_parallel_tool_use: bool = False
@@ -131,7 +142,7 @@ class _Body(Struct, omit_defaults=True, kw_only=True):
     max_tokens: int
     stream: bool
     system: list[TextBlock] = []
-    tools: list[_Tool] = []
+    tools: list[_Tool | _WebSearch] = []
     tool_choice: _ToolChoice | None = None
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None
@@ -207,8 +218,8 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def _tools(names: AnthropicToolNames) -> tuple[_Tool, ...]:
-    tools = []
+def _tools(names: AnthropicToolNames) -> tuple[_Tool | _WebSearch, ...]:
+    tools: list[_Tool | _WebSearch] = []
     for named in names.all.values():
         tool = named.tool
         schema: Raw | dict[str, object] = _FREE_TEXT
@@ -224,6 +235,13 @@ def _tools(names: AnthropicToolNames) -> tuple[_Tool, ...]:
         else:
             description, schema = tool.description or None, _object_schema(tool.parameters)
         tools.append(_Tool(name=named.wire, description=description, input_schema=schema))
+    search = names.web_search
+    if search is not None and WEB_SEARCH not in names.all:  # two tools of one name are refused
+        domains = search.filters.allowed_domains if search.filters is not None else []
+        kind = "web_search_20250305"
+        tools.append(
+            _WebSearch(type=kind, name=WEB_SEARCH, allowed_domains=domains, user_location=search.user_location)
+        )
     return tuple(tools)
 
 

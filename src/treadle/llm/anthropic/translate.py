@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from treadle.http.sse import SseEvent
-from treadle.llm.anthropic.blocks import AnthropicToolNames, OpaqueBlock, tool_names
+from treadle.llm.anthropic.blocks import WEB_SEARCH, AnthropicToolNames, OpaqueBlock, tool_names
 from treadle.llm.anthropic.failure import ApiError, stopped, stream_failure
 from treadle.llm.anthropic.messages import call_item_id
 from treadle.llm.failure import cut
@@ -26,6 +26,7 @@ from treadle.llm.model import (
     Created,
     ItemDone,
     ItemStarted,
+    ModelError,
     ModelEvent,
     ModelRequest,
     ReasoningSummaryDelta,
@@ -42,6 +43,8 @@ from treadle.llm.output_items import (
     OtherItem,
     OutputItem,
     ReasoningItem,
+    SearchedFor,
+    WebSearchItem,
 )
 
 # --- deltas: nearly all of the traffic -------------------------------------------------------------------------------
@@ -63,9 +66,20 @@ class SignaturePiece(Struct, gc=False, tag_field="type", tag="signature_delta"):
     signature: str
 
 
+class Citation(Struct):
+    """A place that a text is taken from; those in documents of the request have no URL."""
+
+    url: str = ""
+    title: str | None = None
+
+
+class CitationPiece(Struct, gc=False, tag_field="type", tag="citations_delta"):
+    citation: Citation
+
+
 class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
     index: int
-    delta: TextPiece | InputPiece | ThinkingPiece | SignaturePiece
+    delta: TextPiece | InputPiece | ThinkingPiece | SignaturePiece | CitationPiece
 
 
 # --- all others ------------------------------------------------------------------------------------------------------
@@ -131,7 +145,9 @@ read_block_start: Final[Callable[[str | Raw], BlockStart]] = msgspec.json.Decode
 MAX_BLOCKS: Final = 4096
 MAX_CHARS: Final = 64 * 1024 * 1024
 
-Kind: TypeAlias = Literal["text", "thinking", "redacted", "call", "other"]
+Kind: TypeAlias = Literal["text", "thinking", "redacted", "call", "search", "other"]
+# Of one message; more are no help to anybody.
+MAX_CITATIONS: Final = 256
 
 
 _object = msgspec.json.Decoder(dict[str, Raw])
@@ -147,7 +163,9 @@ class _Open(Struct):
     texts: list[str] = []
     signature: str = ""
     started: bool = False
+    begun: int = 0  # where the text of the present block begins in that of the item
     tool: tuple[str | None, str, bool] = (None, "", False)  # namespace, name, whether its input is free text
+    cited: list[dict[str, object]] = []
 
 
 class AnthropicTranslator:
@@ -166,6 +184,8 @@ class AnthropicTranslator:
         self._open: dict[int, _Open] = {}
         self._seen: set[int] = set()  # indexes of all blocks so far: each is an item of its own
         self._held: list[_Open] = []  # calls that have ended, and may not be whole
+        self._last: _Open | None = None  # a text that may go on, or a search that has no result yet
+        self._failure: ModelError | None = None
         self._reason: str | None = None
         self._usage: AnthropicUsage | None = None
         self._chars = 0
@@ -186,10 +206,13 @@ class AnthropicTranslator:
             if kind == "text":
                 return self._text(block, delta.text)
         elif isinstance(delta, InputPiece):
-            if kind in ("call", "other"):
+            if kind in ("call", "search", "other"):
                 self._keep(block, delta.partial_json)
                 streamed = kind == "call" and not block.tool[2] and delta.partial_json
                 return [ToolInputDelta(block.item_id, delta.partial_json)] if streamed else []
+        elif isinstance(delta, CitationPiece):
+            if kind == "text" and delta.citation.url:
+                return self._cite(block, delta.citation)
         elif kind == "thinking":
             if isinstance(delta, ThinkingPiece):
                 return self._thought(block, delta.thinking)
@@ -198,6 +221,8 @@ class AnthropicTranslator:
         return [UnknownEvent("content_block_delta", data)]
 
     def end(self) -> list[ModelEvent]:
+        if self._failure is not None:
+            raise self._failure
         if not self.completed:
             raise cut("stream closed before message_stop")
         return []
@@ -208,6 +233,13 @@ class AnthropicTranslator:
         begun: list[ModelEvent] = [] if block.started else [self._start(block)]  # before it has the text
         self._keep(block, text)
         return [*begun, TextDelta(block.item_id, text)]
+
+    def _cite(self, block: _Open, citation: Citation) -> list[ModelEvent]:
+        """A citation is of all the text of its block. It is noted as the Responses API does it."""
+        if len(block.cited) < MAX_CITATIONS:
+            source = {"type": "url_citation", "url": citation.url, "title": citation.title or ""}
+            block.cited.append({**source, "start_index": block.begun})
+        return []
 
     def _thought(self, block: _Open, text: str) -> list[ModelEvent]:
         if not text:
@@ -251,10 +283,15 @@ class AnthropicTranslator:
                 if block.kind == "call" and not _is_whole(block):
                     self._held.append(block)
                     return []
-                if not block.started:  # a text without a word
+                for source in block.cited:
+                    source.setdefault("end_index", sum(map(len, block.texts)))
+                if block.kind == "search":
+                    self._last = block
+                    return [self._start(block)]
+                if block.kind == "text" and self._searches:
+                    self._last = block
                     return []
-                self._done += 1
-                return [ItemDone(self._item(block))]
+                return self._end_block(block)
             case "message_start":
                 if self._id:
                     return None
@@ -269,18 +306,25 @@ class AnthropicTranslator:
                     return []
                 self._reason = delta.stop_reason
                 details = delta.stop_details or StopDetails()
-                failure = stopped(delta.stop_reason, details.explanation or details.category)
-                if failure is not None:
-                    raise failure
+                ended = self._end_last()
+                self._failure = stopped(delta.stop_reason, details.explanation or details.category)
+                if self._failure is not None:
+                    if ended:  # what it has said first; then comes the end of the message
+                        return ended
+                    raise self._failure
                 held, self._held = self._held, []
                 self._done += len(held)
-                return [ItemDone(self._item(block)) for block in held]
+                return [*ended, *(ItemDone(self._item(block)) for block in held)]
             case "message_stop":
+                if self._failure is not None:
+                    raise self._failure
                 if self._held:
                     raise cut("the response ended inside of a call")
+                ended = self._end_last()
                 self.completed = True
                 paused = self._reason == "pause_turn" and self._done > 0  # else it would be asked the same for ever
-                return [Completed(self._id, None if self._usage is None else _counted(self._usage), paused)]
+                usage = None if self._usage is None else _counted(self._usage)
+                return [*ended, Completed(self._id, usage, paused)]
             case "ping":
                 return []
             case "error":
@@ -296,6 +340,35 @@ class AnthropicTranslator:
         self._seen.add(index)
         start, raw = read_block_start(event.content_block), event.content_block.copy()
         kind = _KINDS.get(start.type, "other")
+        if start.type == "server_tool_use" and start.name == WEB_SEARCH:
+            kind = "search"
+        last = self._last
+        if last is not None and last.kind == kind == "text":
+            # With citations an answer comes in many blocks, of a few words each: it is one message all the same.
+            self._last, self._open[index] = None, last
+            last.begun = sum(map(len, last.texts))
+            return self._text(last, start.text)
+        ended = self._end_last()
+        return [*ended, *self._begin(index, kind, start, raw)]
+
+    def _end_last(self) -> list[ModelEvent]:
+        last, self._last = self._last, None
+        return [] if last is None else self._end_block(last)
+
+    def _end_block(self, block: _Open) -> list[ModelEvent]:
+        if not block.started:  # a text without a word
+            return []
+        self._done += 1
+        return [ItemDone(self._item(block))]
+
+    @property
+    def _searches(self) -> bool:
+        """Whether the server may search the web for this response."""
+        if self._names is None:
+            self._names = tool_names(self._request.tools)
+        return self._names.web_search is not None
+
+    def _begin(self, index: int, kind: Kind, start: BlockStart, raw: Raw) -> list[ModelEvent]:
         if kind != "call":
             item_id = f"{self._id or 'msg'}{self._mark}_{index}"
             block = _Open(kind, item_id, start, raw, signature=start.signature)
@@ -312,6 +385,8 @@ class AnthropicTranslator:
         self._open[index] = block
         if block.kind == "text":
             return self._text(block, start.text)
+        if block.kind == "search":  # shown once it says what is searched for
+            return []
         begun: list[ModelEvent] = [self._start(block)]
         return begun + self._thought(block, start.thinking) if block.kind == "thinking" else begun
 
@@ -336,7 +411,10 @@ class AnthropicTranslator:
         text = "".join(block.texts)
         match block.kind:
             case "text":
-                raw = _raw({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]})
+                said: dict[str, object] = {"type": "output_text", "text": text}
+                if block.cited:
+                    said["annotations"] = block.cited
+                raw = _raw({"type": "message", "role": "assistant", "content": [said]})
                 return MessageItem(id=block.item_id, raw=raw, role="assistant", text=text)
             case "thinking":
                 return self._reasoning(block, text, OpaqueBlock(model=self._request.model, signature=block.signature))
@@ -363,9 +441,12 @@ class AnthropicTranslator:
                 return CustomToolCallItem(
                     id=block.item_id, raw=raw, call_id=call_id, name=name, namespace=namespace, input=written
                 )
-            case "other":
+            case "other" | "search":
                 opaque = OpaqueBlock(model=self._request.model, block=_with_input(block, text))
                 raw = _raw({"type": "anthropic_block", "encrypted_content": opaque.packed()})
+                if block.kind == "search":
+                    action = SearchedFor("search", query=_query(text or _given_input(block)))
+                    return WebSearchItem(id=block.item_id, raw=raw, type="anthropic_block", action=action)
                 return OtherItem(id=block.item_id, raw=raw, type="anthropic_block")
 
     def _reasoning(self, block: _Open, text: str, opaque: OpaqueBlock) -> ReasoningItem:
@@ -395,6 +476,13 @@ def _given_input(block: _Open) -> str:
     """What some servers give at once; `{}` from those that send it in pieces, and for a call without arguments."""
     given = bytes(block.start.input)
     return given.decode() if given.strip() not in (b"", b"null", b'""') else "{}"
+
+
+def _query(written: str) -> str | None:
+    try:
+        return msgspec.json.decode(written, type=dict[str, str]).get("query")
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def _with_input(block: _Open, text: str) -> Raw:
