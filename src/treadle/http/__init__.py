@@ -24,5 +24,6 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.http.http_connection import HttpPool, HttpProtocol, MAX_UNREAD, PoolStats
     from treadle.http.http_errors import ConnectionLost, FailureReason, HttpUnusable, IdleTimeout, NotHttp
     from treadle.http.http_errors import connect_failure_of
+    from treadle.http.public_address import NotPublic, is_public, public_addresses
     from treadle.http.sse import BodyReader, SseEvent, SseParser, SseTooLarge
     from treadle.http.target import BadUrl, HttpTarget, read_url
