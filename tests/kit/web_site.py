@@ -52,6 +52,11 @@ def moved(to: str, status: int = 302) -> Answer:
     return lambda asked: asked.send(status, b"", location=to)
 
 
+def silent(asked: Asked) -> None:
+    """No answer, as long as the server lives."""
+    asked.server.closing.wait(60)
+
+
 def found(*results: Mapping[str, Any]) -> Answer:
     """What SearXNG answers."""
     return page(json.dumps({"results": results}), "application/json")
@@ -67,6 +72,9 @@ class Site(ThreadingHTTPServer):
         self.pages = dict(pages)
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.closing = threading.Event()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away is nothing to print a traceback for."""
 
     @property
     def url(self) -> str:

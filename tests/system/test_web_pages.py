@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kit.web_site import Asked, Site, moved, page, site, unused_port
+from kit.web_site import Asked, Site, moved, page, silent, site, unused_port
 from treadle.http import HttpTarget
 from treadle.tools import KnownRobots, Page, WebClient, WebFailure, read_address
 from treadle.tools.web import pages
@@ -148,7 +148,7 @@ async def test_a_slow_body_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "IDLE_S", 0.2)
-    with site({"/a": lambda asked: asked.server.closing.wait(60) and None}) as there:
+    with site({"/a": silent}) as there:
         assert await problem(f"{there.url}/a") == "timeout"
 
 
@@ -157,7 +157,10 @@ async def test_nobody_is_there() -> None:
 
 
 async def test_an_answer_that_is_no_http() -> None:
-    with site({"/a": lambda asked: asked.wfile.write(b"SSH-2.0-x\r\n") and None}) as there:
+    def other(asked: Asked) -> None:
+        asked.wfile.write(b"SSH-2.0-x\r\n")
+
+    with site({"/a": other}) as there:
         assert await problem(f"{there.url}/a") == "broken"
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.agent.tools.patch_call import MAX_DIFF_CHARS, TurnDiff
     from treadle.agent.tools.tool import Tool, ToolCall
     from treadle.agent.tools.toolbox import NO_ENVIRONMENT, left, offered, specifications, tool_refusal
+    from treadle.agent.tools.web_tools import hosted_search, reach
     from treadle.agent.turn.code_review import NO_REPORT, UNFINISHED, report_text
     from treadle.agent.turn.model_context import Instructions, KnownFiles, read_instructions
     from treadle.agent.turn.pending_input import MAX_INPUT_CHARS, MAX_SKILL_BYTES, PendingInput, check_input

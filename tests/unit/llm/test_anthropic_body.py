@@ -218,6 +218,29 @@ def test_namespaces_are_in_the_names() -> None:
     assert names[0] == "a__go"
 
 
+def test_the_search_of_the_server() -> None:
+    hosted = {
+        "type": "web_search",
+        "external_web_access": True,
+        "filters": {"allowed_domains": ["e.com"]},
+        "user_location": {"type": "approximate", "city": "Berlin"},
+        "search_context_size": "high",
+    }
+    look = {"type": "function", "name": "look", "parameters": {}}
+    assert body(said("x"), tools=[hosted], quirks=frozenset({NO_CACHE}))["tools"][-1] == {
+        "type": "web_search_20250305",
+        "name": "web_search",
+        "allowed_domains": ["e.com"],
+        "user_location": {"type": "approximate", "city": "Berlin"},
+    }
+    plain = body(said("x"), tools=[look, {"type": "web_search", "external_web_access": True}])["tools"]
+    cached = {"cache_control": {"type": "ephemeral"}}  # which is allowed on any tool
+    assert plain[1:] == [{"type": "web_search_20250305", "name": "web_search", **cached}]
+    # There is no search of this API that fetches nothing; and no two tools of one name.
+    assert "tools" not in body(said("x"), tools=[{"type": "web_search", "external_web_access": False}])
+    assert len(body(said("x"), tools=[{**look, "name": "web_search"}, hosted])["tools"]) == 1
+
+
 def test_thoughts_go_back_to_the_model_that_had_them() -> None:
     redacted = {
         "type": "reasoning",

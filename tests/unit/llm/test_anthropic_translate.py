@@ -33,10 +33,12 @@ from treadle.llm import (
     ReasoningItem,
     ReasoningSummaryDelta,
     ReasoningSummaryPart,
+    SearchedFor,
     TextDelta,
     TokenUsage,
     ToolInputDelta,
     UnknownEvent,
+    WebSearchItem,
     read_item,
     read_provider,
 )
@@ -290,6 +292,108 @@ def test_blocks_of_other_kinds_are_kept_for_the_model() -> None:
     body = json.loads(encode_body(request, Asking(read_provider("m", {"base_url": "http://127.0.0.1:1"}))))
     assert body["messages"][1]["content"] == [{**used, "input": {"query": "x"}}, found]
     assert len(body["messages"]) == 2
+
+
+# --- searches of the server -------------------------------------------------------------------------------------------
+
+SEARCHING = ModelRequest(
+    model=REQUEST.model, input=REQUEST.input, tools=[{"type": "web_search", "external_web_access": True}]
+)
+CITED = {"type": "web_search_result_location", "url": "https://e.com", "title": "E", "encrypted_index": "x"}
+
+
+def searched(index: int, query: str, use_id: str = "srv") -> list[Json]:
+    used = {"type": "server_tool_use", "id": use_id, "name": "web_search", "input": {}}
+    return [
+        begin(index, used),
+        grow(index, "input_json_delta", partial_json=json.dumps({"query": query})),
+        stop(index),
+    ]
+
+
+def results(index: int, use_id: str = "srv") -> list[Json]:
+    return [begin(index, {"type": "web_search_tool_result", "tool_use_id": use_id, "content": []}), stop(index)]
+
+
+def hear(*events: Json) -> list[ModelEvent]:
+    return feed(*events, translator=AnthropicTranslator(SEARCHING))
+
+
+def test_a_search_is_shown_with_its_query_until_the_results_come() -> None:
+    events = hear(start(), *searched(0, "looms"))
+    (begun,) = [event.item for event in events if isinstance(event, ItemStarted)]
+    assert isinstance(begun, WebSearchItem)
+    assert begun.action == SearchedFor("search", query="looms")
+    assert done(events) == []
+    events = hear(start(), *searched(0, "looms"), *results(1), *text(2, "found"), *ended())
+    check_order(events)
+    search, found, said = done(events)
+    assert isinstance(search, WebSearchItem)
+    assert type(found) is OtherItem
+    assert isinstance(said, MessageItem)
+
+
+def test_an_answer_with_citations_is_one_message() -> None:
+    cited = [
+        begin(3, {"type": "text", "text": "", "citations": []}),
+        grow(3, "citations_delta", citation=CITED),
+        grow(3, "text_delta", text="in 1785"),
+        stop(3),
+    ]
+    events = hear(
+        start(), *searched(0, "q"), *results(1), *text(2, "It was ", "made "), *cited, *text(4, "."), *ended()
+    )
+    check_order(events)
+    assert [event.delta for event in events if isinstance(event, TextDelta)] == ["It was ", "made ", "in 1785", "."]
+    message = done(events)[-1]
+    assert isinstance(message, MessageItem)
+    assert message.text == "It was made in 1785."
+    place = {"type": "url_citation", "url": "https://e.com", "title": "E", "start_index": 12, "end_index": 19}
+    assert json.loads(bytes(message.raw))["content"][0]["annotations"] == [place]
+    assert len(done(events)) == 3
+
+
+@pytest.mark.parametrize("tail", [[], [{"type": "message_stop"}]])
+def test_what_was_said_before_the_tokens_ran_out_is_kept(tail: list[Json]) -> None:
+    translator = AnthropicTranslator(SEARCHING)
+    out_of_tokens = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}
+    events = feed(start(), *text(0, "so far"), out_of_tokens, translator=translator)
+    (message,) = done(events)
+    assert isinstance(message, MessageItem)
+    assert message.text == "so far"
+    with pytest.raises(ModelError, match="most tokens"):
+        assert translator.end() if not tail else feed(*tail, translator=translator)
+
+
+def test_a_server_that_never_says_why_it_stopped() -> None:
+    events = hear(start(), *text(0, "all"), {"type": "message_stop"})
+    assert [type(event) for event in events[-2:]] == [ItemDone, Completed]
+
+
+def test_a_paused_search_is_gone_on_with() -> None:
+    items = done(hear(start(), *searched(0, "q"), *ended("pause_turn")))
+    assert [type(item) for item in items] == [WebSearchItem]
+    assert blocks_of(items) == ["server_tool_use"]
+
+
+def blocks_of(items: list[OutputItem], *more: Json) -> list[str]:
+    """The kinds of blocks in the first answer of a request with these items."""
+    history = [*REQUEST.input, *(item.raw for item in items), *more]
+    request = ModelRequest(model=REQUEST.model, input=history, tools=SEARCHING.tools)
+    body = json.loads(encode_body(request, Asking(read_provider("m", {"base_url": "http://127.0.0.1:1"}))))
+    answers = [message["content"] for message in body["messages"] if message["role"] == "assistant"]
+    return [block["type"] for block in answers[0]] if answers else []
+
+
+def test_a_search_without_a_result_is_not_sent_back() -> None:
+    """The API refuses it, and the thread could never be gone on with."""
+    events = hear(start(), *searched(0, "a", "s1"), *searched(1, "b", "s2"), *results(2, "s1"), *text(3, "x"), *ended())
+    first, second, found, said = done(events)
+    asked = {"type": "message", "role": "user", "content": "and now?"}
+    assert blocks_of([first, second, found, said], asked) == ["server_tool_use", "web_search_tool_result", "text"]
+    assert blocks_of([first], asked) == []
+    assert blocks_of([found, said], asked) == ["text"]
+    assert blocks_of([first, found], asked) == ["server_tool_use", "web_search_tool_result"]
 
 
 @pytest.mark.parametrize(

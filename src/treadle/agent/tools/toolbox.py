@@ -80,13 +80,11 @@ def specifications(thread: Thread, side: SideConversation | None = None) -> tupl
         model, settings = side.model_facts(thread), side.settings(thread)
     config, clients = thread.services.config_for(settings), client_tools(thread)
     ours = offered(built_in.BUILT_IN, settings.mode, config)
-    # A provider that searches the web leaves nothing to do for tools of ours, nor does a client that brings a search.
-    hosted = None
-    if side is None and all(tool.name not in WEB_TOOLS for tool in clients):
-        hosted = hosted_search(config, settings.model_provider)
-    if hosted is not None:
-        ours = [tool for tool in ours if tool.name not in WEB_TOOLS]
-    tools = chain(ours, clients)
+    # A client that brings a search means its own; a provider that searches leaves nothing to do for tools of ours.
+    brought = {tool.name for tool in clients} & WEB_TOOLS
+    hosted = None if brought or side is not None else hosted_search(config, settings.model_provider)
+    others = brought if hosted is None else WEB_TOOLS
+    tools = chain((tool for tool in ours if tool.name not in others), clients)
     specs = [tool.spec for tool in tools if tool.suits(model) and (side is None or side.has(tool.name))]
     return tuple(specs if hosted is None else [*specs, hosted])
 

@@ -132,8 +132,11 @@ def _command(params: CommandExecutionRequestApprovalParams) -> Question:
         subject.append(Hanging(Text("  network: ", "dim"), Text(printable_line(f"{network.protocol} {network.host}"))))
     offered = params.available_decisions
     allowed = None if not offered else {decision for decision in offered if isinstance(decision, str)}
+    title = "May the agent type this into a running command?" if params.kind == "writeStdin" else "Run this command?"
+    if network and (params.command or "").startswith("web_fetch "):
+        title = "Read this page of the web?"
     return Question(
-        title="May the agent type this into a running command?" if params.kind == "writeStdin" else "Run this command?",
+        title=title,
         item_id=params.item_id,
         reason=None if params.reason is UNSET else params.reason,
         subject=tuple(subject),

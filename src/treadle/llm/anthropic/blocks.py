@@ -183,7 +183,7 @@ class AnthropicTool(Struct):
     tools: list[AnthropicTool] = []
     external_web_access: bool = False
     filters: SearchFilters | None = None
-    user_location: Raw = Raw()
+    user_location: dict[str, str] | None = None
 
 
 class SearchFilters(Struct):

@@ -113,7 +113,7 @@ class _WebSearch(Struct, frozen=True, omit_defaults=True, kw_only=True):
     type: str | None = None
     name: str | None = None
     allowed_domains: list[str] = []
-    user_location: Raw = Raw()
+    user_location: dict[str, str] | None = None
     cache_control: CacheControl | None = None
 
 

@@ -173,7 +173,7 @@ class _Writer:
                 title = f"Output of {item.name}:" if item.name else "Output of a tool:"
                 if shown:
                     self._say("user", [TextBlock(text=title), *shown])
-        self._end_answer()
+        self._end_answer(is_last=True)
         if not self._messages or self._messages[0].role != "user":
             self._messages.insert(0, AnthropicMessage("user", [TextBlock(text=OPENING)]))
         # An answer that was begun can only be gone on with where the server itself has paused it.
@@ -216,10 +216,12 @@ class _Writer:
         text = "".join(part.text or "" for part in item.summary or ())
         return [ThinkingBlock(thinking=text, signature=opaque.signature or "")]
 
-    def _end_answer(self) -> None:
+    def _end_answer(self, *, is_last: bool = False) -> None:
         """Thoughts that led to nothing are refused at the end of a message; calls get their results."""
         if self._messages and self._messages[-1].role == "assistant":
             content = self._messages[-1].content
+            if any(isinstance(block, Raw) for block in content):
+                content[:] = _paired(content, is_last)
             while content and isinstance(content[-1], ThinkingBlock | RedactedThinkingBlock):
                 content.pop()
             if not content:
@@ -240,3 +242,28 @@ class _Writer:
             self._messages[-1].content += blocks
         else:
             self._messages.append(AnthropicMessage(role, list(blocks)))
+
+
+class _ServerBlock(Struct):
+    type: str = ""
+    id: str | None = None
+    tool_use_id: str | None = None
+
+
+_server_block = msgspec.json.Decoder(_ServerBlock)
+
+
+def _paired(content: list[Any], is_last: bool) -> list[Any]:
+    """The blocks without searches of the server that have no result, which are refused, and without results of none: an
+    answer may have been cut between them. Only at the very end a search may still be under way: a paused answer."""
+    read = [_server_block.decode(block) if isinstance(block, Raw) else _ServerBlock() for block in content]
+    uses = {block.id for block in read if block.type == "server_tool_use"}
+    results = {block.tool_use_id for block in read}
+    if is_last and read[-1].type == "server_tool_use":
+        results.add(read[-1].id)
+    return [
+        block
+        for block, seen in zip(content, read, strict=True)
+        if (seen.type != "server_tool_use" or seen.id in results)
+        and (seen.tool_use_id is None or seen.tool_use_id in uses)
+    ]

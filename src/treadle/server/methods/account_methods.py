@@ -124,7 +124,11 @@ async def list_models(call: ServerCall[ModelListParams]) -> ModelListResponse:
 
 
 def read_capabilities(call: ServerCall[ModelProviderCapabilitiesReadParams]) -> ModelProviderCapabilitiesReadResponse:
-    return ModelProviderCapabilitiesReadResponse(image_generation=False, web_search=False)
+    from treadle.agent.tools.web_tools import hosted_search  # few clients ask
+
+    config = call.server.shown_config
+    searches = hosted_search(config, config.model_provider) is not None
+    return ModelProviderCapabilitiesReadResponse(image_generation=False, web_search=searches)
 
 
 def list_collaboration_modes(call: ServerCall[CollaborationModeListParams]) -> CollaborationModeListResponse:
