@@ -290,8 +290,6 @@ _ALLOWED: Final[dict[Any, str]] = {
     tuple[str, ...]: "a list of texts",
     dict[str, str]: "a table of texts",
     ToolSwitch | bool: "true, false, or a table with `enabled`",
-    WebSearchTable | bool: "true, false, or a table (`endpoint` is an http or https URL without credentials or query, "
-    "`context_size` is `low`, `medium` or `high`)",
     Endpoint | None: "an `http` or `https` URL without credentials or query",
     WebSearchLocation | None: "a table with `country`, `region`, `city`, `timezone`",
     Text: "a text that is not empty",
@@ -321,14 +319,19 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
             wanted = types[key]
             replacement = _RETIRED.get((key, value)) if isinstance(value, str) else None
             if isinstance(wanted, type) and issubclass(wanted, Struct):
-                if (found := _read_table(_types(wanted), key, value, reading)) is not None:
+                if (found := _read_table(_types(wanted), (key,), value, reading)) is not None:
                     reading.values[key] = wanted(**found)
             elif key == "tools":
                 from treadle.tools.specs import built_in_names  # few have that table
 
-                tools: dict[str, Any] = dict.fromkeys(built_in_names() | _TOOL_ALIASES, ToolSwitch | bool)
-                tools["web_search"] = WebSearchTable | bool
-                if (found := _read_table(tools, key, value, reading)) is not None:
+                tools = dict.fromkeys(built_in_names() | _TOOL_ALIASES, ToolSwitch | bool)
+                search = value.get("web_search") if isinstance(value, Mapping) else None
+                if isinstance(search, Mapping):
+                    value = {name: given for name, given in value.items() if name != "web_search"}
+                if (found := _read_table(tools, (key,), value, reading)) is not None:
+                    if isinstance(search, Mapping):
+                        given = _read_table(_types(WebSearchTable), (key, "web_search"), search, reading)
+                        found["web_search"] = WebSearchTable(**(given or {}))
                     reading.values[key] = found
             elif replacement is not None:
                 reading.retired.append(((key,), value, replacement))
@@ -346,22 +349,22 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
     return reading
 
 
-def _read_table(types: Mapping[str, Any], name: str, table: Any, reading: ParsedValues) -> dict[str, Any] | None:
+def _read_table(types: Mapping[str, Any], path: KeyPath, table: Any, reading: ParsedValues) -> dict[str, Any] | None:
     """The values in a table below a key; None for what is no table."""
     if not isinstance(table, Mapping):
-        reading.invalid.append(InvalidValue((name,), f"found {kind_of(table)}, allowed is a table"))
+        reading.invalid.append(InvalidValue(path, f"found {kind_of(table)}, allowed is a table"))
         return None
     found: dict[str, Any] = {}
     for key, value in table.items():
         if key in types:
-            _convert((name, key), value, types[key], found, reading)
-        elif key in IGNORED_IN_TABLE.get(name, ()):
+            _convert((*path, key), value, types[key], found, reading)
+        elif key in IGNORED_IN_TABLE.get(path[-1], ()):
             if value is not False and value not in _NOTHING:
-                reading.ignored.append((name, key))
-        elif name == "features" and not _is_like(key, types):
-            reading.ignored.append((name, key))
+                reading.ignored.append((*path, key))
+        elif path == ("features",) and not _is_like(key, types):
+            reading.ignored.append((*path, key))
         else:
-            reading.unknown[name, key] = types
+            reading.unknown[*path, key] = types
     return found
 
 

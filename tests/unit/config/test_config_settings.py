@@ -520,10 +520,11 @@ def test_every_tool_can_be_switched_by_each_of_its_names(tmp_path: Path) -> None
         ('web_search = "on"', "one of `disabled`, `cached`, `indexed`, `live`"),
         ("web_search = true", "one of `disabled`, `cached`, `indexed`, `live`"),
         ('tools.web_search = "live"', "true, false, or a table"),
-        ('tools.web_search.endpoint = "ftp://search"', "true, false, or a table"),
-        ('tools.web_search.endpoint = "http://me:secret@search"', "true, false, or a table"),
-        ('tools.web_search.endpoint = "http://search/?key=secret"', "true, false, or a table"),
-        ('tools.web_search.context_size = "huge"', "true, false, or a table"),
+        ('tools.web_search.endpoint = "ftp://search"', "tools.web_search.endpoint: found a text, allowed is an `http`"),
+        ('tools.web_search.endpoint = "http://me:secret@search"', "URL without credentials or query"),
+        ('tools.web_search.endpoint = "http://search/?key=secret"', "URL without credentials or query"),
+        ('tools.web_search.context_size = "huge"', "`low`, `medium`, `high`"),
+        ('tools.web_search.location = "Berlin"', "a table with `country`"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused(tmp_path: Path, line: str, allowed: str) -> None:
