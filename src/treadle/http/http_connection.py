@@ -362,7 +362,9 @@ class HttpConnection:
                         sock.close()
                         raise
                 # An IP address has no alternatives to race, and uvloop does not know the option.
-                elif isinstance(loop, asyncio.BaseEventLoop) and not (":" in host or host.rpartition(".")[2].isdecimal()):
+                elif isinstance(loop, asyncio.BaseEventLoop) and not (
+                    ":" in host or host.rpartition(".")[2].isdecimal()
+                ):
                     await loop.create_connection(
                         lambda: protocol, host, port, ssl=context, happy_eyeballs_delay=NEXT_ADDRESS_S
                     )

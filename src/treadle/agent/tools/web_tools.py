@@ -22,9 +22,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from treadle.agent.tools.tool import Tool, ToolCall
-from treadle.execution.sandbox.profile_sandbox import ProfileSandbox
-from treadle.execution.sandbox.sandbox_modes import is_unconfined
-from treadle.protocol.app.settings import ExternalSandboxSandboxPolicy, NetworkAccess
 from treadle.tools.specs import ToolInputError, function_spec, number, text
 
 if TYPE_CHECKING:
@@ -81,6 +78,10 @@ def _is_on(config: Config) -> bool:
 
 def reach(host: str, settings: Settings, table: WebSearchTable) -> Reach:
     """Whether a page of this host may be fetched under the settings of a thread. Pure."""
+    # Late: clients load this module for the names of the tools.
+    from treadle.execution.sandbox.profile_sandbox import ProfileSandbox
+    from treadle.execution.sandbox.sandbox_modes import is_unconfined
+    from treadle.protocol.app.settings import ExternalSandboxSandboxPolicy, NetworkAccess
     from treadle.tools.web.search import is_within
 
     sandbox = settings.in_force
