@@ -39,16 +39,22 @@ test: $(READY_TEST) ## run the test suite without the real peer programs, or som
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(TESTS)
 
 # What asks a model through an agent, or confines what it runs. The rest does not know which wire API was chosen, nor whether
-# bubblewrap is there, and has been run by `make test`.
+# bubblewrap is there, and has been run by `make test`: among it all that drives a scripted server or a scripted engine, an
+# MCP server without an agent, or an exec-server that confines nothing.
 AGAIN_UNIT := $(addprefix tests/unit/,agent client execution server tools test_docs.py)
-AGAIN_TESTS = $(AGAIN_UNIT) $(filter-out tests/system/__pycache__ tests/system/conftest.py \
-	$(wildcard tests/system/test_store_*.py) \
-	$(addprefix tests/system/test_,fuzz.py html_in_browser.py recovery.py wheel.py worktrees.py), $(wildcard tests/system/*)) \
-	$(addprefix tests/contract/,test_environment.py test_files.py test_processes.py test_host_runtimes.py) \
+AGAIN_TESTS = $(AGAIN_UNIT) tests/system \
+	$(addprefix tests/contract/,test_environment.py test_files.py test_host_runtimes.py) \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py)
+AGAIN_WITHOUT := $(wildcard tests/system/test_cli_run*.py tests/system/test_store_*.py) \
+	$(addprefix tests/system/test_,cli_models.py command_sessions.py fuzz.py helper.py html_in_browser.py recovery.py \
+		wheel.py worktrees.py) \
+	$(addprefix tests/system/test_wire_,errors.py flow.py handshake.py input.py processes.py program.py) \
+	$(addprefix tests/system/client/test_sdk_,cancel.py children.py config.py death.py strange.py) \
+	$(addprefix tests/system/host/test_,engine_tools.py host_soak.py memory_processes.py two_hosts.py) \
+	$(addprefix tests/system/mcp/test_mcp_,doctor.py hostile.py http.py stdio.py) tests/system/runners
 
 again: $(READY_TEST) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(AGAIN_TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(addprefix --ignore=,$(AGAIN_WITHOUT)) $(AGAIN_TESTS)
 
 WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/client \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py tests/system/test_cli_exec*.py)
