@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -42,22 +43,28 @@ PIXEL = b"\x89PNG\r\n\x1a\n" + bytes(24)
 # --- what we start ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a module of every name, which variables lead to as well."""
-    folder = tmp_path / "project"
-    places = [folder, folder / "lib"]
-    for place in places:
-        place.mkdir()
-        for name in {*PINNED, *sys.builtin_module_names, "sitecustomize", "usercustomize", "supervisor_program"}:
-            (place / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r} + chr(10))\n")
+@pytest.fixture(scope="module")
+def traps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a module of every name, which nobody writes to: some 700 names, each for both of its folders."""
+    folder = tmp_path_factory.mktemp("traps") / "project"
+    (folder / "lib").mkdir(parents=True)
+    for name in {*PINNED, *sys.builtin_module_names, "sitecustomize", "usercustomize", "supervisor_program"}:
+        (folder / f"{name}.py").write_text(f"open({str(folder.parent / 'ran')!r}, 'a').write({name!r} + chr(10))\n")
+        (folder / "lib" / f"{name}.py").hardlink_to(folder / f"{name}.py")
     (folder / "pyvenv.cfg").write_text(f"home = {folder}\n")
-    (folder / "evil.pth").write_text(f"import os; open({str(tmp_path / 'ran')!r}, 'a').write('pth')\n")
-    monkeypatch.setenv("PYTHONPATH", f":.:{folder}:{folder / 'lib'}:lib")
-    monkeypatch.setenv("PYTHONSTARTUP", str(folder / "lib" / "site.py"))
-    monkeypatch.setenv("PYTHONUSERBASE", str(folder))
-    monkeypatch.chdir(folder)
+    (folder / "evil.pth").write_text(f"import os; open({str(folder.parent / 'ran')!r}, 'a').write('pth')\n")
     return folder
+
+
+@pytest.fixture
+def project(traps: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project with a module of every name, which variables lead to as well. `ran` beside it says what ran."""
+    monkeypatch.setenv("PYTHONPATH", f".:{traps}:{traps / 'lib'}:lib")
+    monkeypatch.setenv("PYTHONSTARTUP", str(traps / "lib" / "site.py"))
+    monkeypatch.setenv("PYTHONUSERBASE", str(traps))
+    monkeypatch.chdir(traps)
+    yield traps
+    (traps.parent / "ran").unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -105,12 +112,13 @@ STARTS = [_run_engine, _host_server, _harness_server, _command, _search, _sandbo
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("start", STARTS)
 async def test_a_program_of_ours_runs_no_module_of_the_project(
-    start: Callable[[Path], Awaitable[None]], project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Callable[[Path], Awaitable[None]], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ran = project.parent / "ran"
     monkeypatch.setenv("TREADLE_SANDBOX", "landlock" if start is _sandbox else "")
     async with asyncio.timeout(DEADLINE_S):
         await start(project)
-    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    assert not ran.exists(), ran.read_text()
 
 
 def test_python_m_treadle_does_not_look_into_the_working_directory(
@@ -118,13 +126,15 @@ def test_python_m_treadle_does_not_look_into_the_working_directory(
 ) -> None:
     """Python itself does until our first line, so the standard library is left out."""
     monkeypatch.delenv("PYTHONPATH")
+    ran, folder = project.parent / "ran", tmp_path / "project"
+    shutil.copytree(project, folder, copy_function=os.link)
     for name in {"treadle", "sitecustomize", "usercustomize", *sys.stdlib_module_names}:
-        (project / f"{name}.py").unlink()
+        (folder / f"{name}.py").unlink()
     for line in (["-c", "import msgspec"], ["-m", "treadle", "exec", "hi"]):
-        (tmp_path / "ran").unlink(missing_ok=True)
-        done = subprocess.run([sys.executable, *line], cwd=project, capture_output=True, check=False)
+        ran.unlink(missing_ok=True)
+        done = subprocess.run([sys.executable, *line], cwd=folder, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert (tmp_path / "ran").exists() is (line[0] == "-c")  # the trap works
+        assert ran.exists() is (line[0] == "-c")  # the trap works
 
 
 def test_a_child_finds_what_this_process_found_on_a_path_of_its_own(tmp_path: Path) -> None:
