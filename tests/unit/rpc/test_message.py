@@ -212,14 +212,21 @@ def _request(params: str) -> bytes:
     ("one", "values"),
     [("0", 1), ('"a,[{b"', 1), ('"\\\\"', 1), ("[]", 1), ("{ }", 1), ('{"a":[1,{}]}', 4), ("[[ [] ]]", 3)],
 )
-def test_number_of_values_is_limited(one: str, values: int) -> None:
-    most = (MAX_VALUES - 4) // values
+def test_values_are_counted(one: str, values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.rpc.message.MAX_VALUES", 1000)
+    most = (1000 - 4) // values
     fits = _request("[" + ",".join([one] * most) + "]")
     over = _request("[" + ",".join([one] * (most + 1)) + "]")
     assert isinstance(decode(fits, untrusted=True), Request)
     assert isinstance(decode(over), Request)
-    with pytest.raises(MalformedMessage, match=f"more than {MAX_VALUES} JSON values"):
+    with pytest.raises(MalformedMessage, match="more than 1000 JSON values"):
         decode(over, untrusted=True)
+
+
+def test_number_of_values_is_limited() -> None:
+    assert isinstance(decode(_request("[" + ",".join(["0"] * (MAX_VALUES - 4)) + "]"), untrusted=True), Request)
+    with pytest.raises(MalformedMessage, match=f"more than {MAX_VALUES} JSON values"):
+        decode(_request("[" + ",".join(["0"] * (MAX_VALUES - 3)) + "]"), untrusted=True)
 
 
 def test_long_text_is_not_taken_for_many_values() -> None:
