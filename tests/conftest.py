@@ -26,8 +26,9 @@ for _number, _handler in (
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-# How long an example takes says how busy the machine is, not whether the code is right.
-settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says how busy the machine is, not whether the code is right. Each run tries other examples,
+# and a change is tested in two (on two versions of Python); what needs more to be found says so itself.
+settings.register_profile("treadle", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("treadle")
 
 
