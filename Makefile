@@ -12,7 +12,8 @@ PLACE := $(shell test -x '$(BIN)/python' && cat '$(VENV)/.place' 2>/dev/null)
 ifneq ($(PLACE),$(CURDIR))
 $(READY_RUN) $(READY_TEST) $(READY): elsewhere
 endif
-# Half of the suite waits for processes, so more workers than cores pay.
+# Half of the suite waits for processes, so more workers than cores pay. `worksteal` gives each a run of neighbours, which
+# share the servers of their module; `loadgroup` looks at all that is done after every test, which is seconds of each minute.
 WORKERS ?= 4
 # Every worker reads every test file. What pytest makes of them is kept between runs, also where the environment says that
 # Python shall keep nothing: that is a minute of work for each run.
@@ -36,7 +37,7 @@ run: $(READY_RUN) ## run a turn on the offline model and show what happens
 	@$(BIN)/python scripts/run_demo.py
 
 test: $(READY_TEST) ## run the test suite without the real peer programs, or some of it: TESTS=tests/unit/cli
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not interop" $(TESTS)
 
 # What asks a model through an agent, or confines what it runs. The rest does not know which wire API was chosen, nor whether
 # bubblewrap is there, and has been run by `make test`: among it all that drives a scripted server or a scripted engine, an
@@ -54,7 +55,7 @@ AGAIN_WITHOUT := $(wildcard tests/system/test_cli_run*.py tests/system/test_stor
 	$(addprefix tests/system/mcp/test_mcp_,doctor.py hostile.py http.py stdio.py) tests/system/runners
 
 again: $(READY_TEST) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(addprefix --ignore=,$(AGAIN_WITHOUT)) $(AGAIN_TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not interop" $(addprefix --ignore=,$(AGAIN_WITHOUT)) $(AGAIN_TESTS)
 
 WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/client \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py tests/system/test_cli_exec*.py)
@@ -62,7 +63,7 @@ WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/
 wires: $(READY_TEST) ## run the tests of the agent on each of the three wire APIs
 	@for wire in responses chat anthropic; do \
 		echo "wire API: $$wire"; \
-		TREADLE_WIRE_API=$$wire $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(WIRE_TESTS) || exit 1; \
+		TREADLE_WIRE_API=$$wire $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(WIRE_TESTS) || exit 1; \
 	done
 
 lint: style mypy pyright layers ## ruff, format check, mypy strict, pyright on the public types, import layers
@@ -102,7 +103,7 @@ pictures: $(READY_TEST) ## make the pictures of the terminal in docs/pictures an
 	@$(BIN)/python -m scripts.make_pictures
 
 interop: $(READY_TEST) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes their tables
-	@$(BIN)/python -m pytest -n 3 -m interop tests/interop
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m interop tests/interop
 	@$(BIN)/python -m scripts.make_readme
 
 bench: $(READY_TEST) ## compare with the real codex; writes the tables of docs/performance.md and the README

@@ -16,7 +16,6 @@ import pytest
 
 import treadle
 
-pytestmark = pytest.mark.xdist_group("wheel")  # built once
 REPOSITORY = Path(treadle.__file__).parents[2]
 VERSION = treadle.__version__
 DEADLINE_S = 100

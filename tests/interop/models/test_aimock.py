@@ -17,7 +17,7 @@ from contract.wire_stage import outcome
 from interop.peers import installed
 from treadle.llm import FunctionCallItem, ItemDone, ModelRequest, ProviderModel, TextDelta, TokenUsage, read_provider
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("aimock"), pytest.mark.anyio]
+pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 PIECE = 7
 HELLO = Answer("Hello from somebody else, wörld!")
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "input_tokens": 10, "output_tokens": 5}

@@ -14,7 +14,7 @@ from interop.models.official import Official
 from treadle.llm import ModelRequest, ProviderModel, read_provider
 from treadle.testing import EngineModel, MockModel, ToolCall, Usage
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("official"), pytest.mark.anyio]
+pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 APIS = [dialect.wire_api for dialect in DIALECTS]
 LOOK = {"type": "object", "properties": {"at": {"type": "integer"}}}
 USAGE = Usage(input_tokens=10, cached_input_tokens=2, output_tokens=5)

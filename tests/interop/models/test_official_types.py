@@ -16,7 +16,7 @@ from interop.models.official import PACKAGE, Official
 from treadle.http import SseParser
 from treadle.llm import Asking, FunctionCallItem, ItemDone, ModelRequest, ProviderConfig, find_wire_api
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("official")]
+pytestmark = pytest.mark.interop
 
 # What we send and the types do not have: the first is what codex sends as well.
 KNOWN_STRANGERS: Final = {"responses": ("client_metadata",), "chat": (), "anthropic": ()}
