@@ -103,7 +103,7 @@ pictures: $(READY_TEST) ## make the pictures of the terminal in docs/pictures an
 	@$(BIN)/python -m scripts.make_pictures
 
 interop: $(READY_TEST) ## tests with the real codex, its clients, claude, opencode and pi (in a cache folder); writes their tables
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m interop tests/interop
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m interop tests/interop
 	@$(BIN)/python -m scripts.make_readme
 
 bench: $(READY_TEST) ## compare with the real codex; writes the tables of docs/performance.md and the README
