@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from treadle.cli.early_initialize import EarlyInitialize
     from treadle.cli.mcp_sessions import McpSessions
+    from treadle.cli.mcp_threads import ThreadTools
     from treadle.server.app import AppServer
     from treadle.transport import Address, Channel
     from treadle.transport.websocket import Head
@@ -142,14 +143,22 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
         def accept(channel: Channel) -> None:
             server.accept(channel)
 
+        threads: ThreadTools | None = None
         sessions: McpSessions | None = None
 
         def mcp(head: Head, lost: Callable[[], None]) -> asyncio.Protocol:
-            nonlocal sessions
-            if sessions is None:
-                from treadle.cli.mcp_sessions import McpSessions  # with the first MCP client
+            nonlocal threads, sessions
+            if sessions is None or threads is None:
+                # With the first MCP client.
+                from treadle.cli.mcp_sessions import McpSessions
+                from treadle.cli.mcp_threads import ThreadTools
+                from treadle.client import CodexConfig
 
-                sessions = McpSessions(listener.url, token.value)
+                own = CodexConfig(
+                    url=listener.url, token=token.value, client_name="treadle_mcp_server", request_timeout=None
+                )
+                threads = ThreadTools(own, lambda: server.latest_config.mcp_model_approvals)
+                sessions = McpSessions(threads)
             return sessions.exchange(head, lost)
 
         _ = server.home_path  # a home that cannot be used is reported now, not to the first client
@@ -177,8 +186,9 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
             if server.is_busy:
                 write_stderr("treadle app-server: waiting for running turns; a second signal ends them")
             await server.drain()
-            if sessions is not None:
+            if sessions is not None and threads is not None:
                 await sessions.close()
+                await threads.close()
             await listener.close()
     exit_with_deadline()
     return 0

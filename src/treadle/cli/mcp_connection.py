@@ -10,9 +10,10 @@ import argparse
 import asyncio
 import os
 
-from treadle.cli.in_process import open_client
+from treadle.cli.in_process import server_of
 from treadle.cli.mcp_threads import ThreadTools
 from treadle.cli.own_process import exit_with_deadline, start_logging, stop_on_signals, take_stdio
+from treadle.client import CodexConfig
 from treadle.errors import TreadleError
 from treadle.mcp.mcp_serving import McpConnection
 from treadle.transport.stdio import stdio_channel
@@ -54,9 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _serve(reader: int, writer: int, overrides: tuple[str, ...]) -> int:
     stop = stop_on_signals()
-    threads = ThreadTools()
-    async with open_client("treadle_mcp_server", overrides, cwd=os.getcwd(), approval_handler=threads.answer) as client:
-        threads.client = client
+    config = CodexConfig(
+        config_overrides=overrides, cwd=os.getcwd(), client_name="treadle_mcp_server", request_timeout=None
+    )
+    threads = ThreadTools(config, lambda: server_of(threads.client).latest_config.mcp_model_approvals)
+    try:
+        await threads.connect()
         connection = McpConnection(await stdio_channel(reader, writer, "stdio"), threads)
         closed = asyncio.ensure_future(connection.wait_closed())
         stopped = asyncio.ensure_future(stop.wait())
@@ -64,5 +68,7 @@ async def _serve(reader: int, writer: int, overrides: tuple[str, ...]) -> int:
         stopped.cancel()
         connection.close()
         await closed
+    finally:
+        await threads.close()
     exit_with_deadline()
     return 0

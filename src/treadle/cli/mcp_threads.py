@@ -1,8 +1,8 @@
 """`ThreadTools`: the tools that Treadle offers as an MCP server: turns on threads, and threads to look at.
 
 It owns the turns that MCP clients have started, and the questions of the app-server that wait for their answers.
-`codex` and `codex-reply` are as codex's own `mcp-server` had them. Knows nothing of how messages travel: that is
-`treadle.mcp.mcp_serving`.
+`codex` and `codex-reply` are as codex's own `mcp-server` had them; in which words it tells of a turn and asks, is in
+`mcp_events`. Knows nothing of how messages travel: that is `treadle.mcp.mcp_serving`.
 """
 
 from __future__ import annotations
@@ -10,31 +10,45 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from treadle._version import __version__
-from treadle.client import AsyncAppServerClient, CodexError
+from treadle.cli.mcp_events import (
+    AgentQuestion,
+    approval_elicitation,
+    codex_events,
+    decision_of,
+    form_answers,
+    form_elicitation,
+    session_configured,
+)
+from treadle.cli.view_blocks import (
+    Block,
+    ChangeBlock,
+    CommandBlock,
+    MessageBlock,
+    PlanBlock,
+    ThoughtBlock,
+    ToolBlock,
+    item_blocks,
+)
+from treadle.client import AsyncAppServerClient, CodexConfig, CodexError, TurnFailed
 from treadle.client.notification import Notification, UnknownNotification
+from treadle.client.server_requests import ApprovalDecision, ApprovalRequest, UserInputRequest
+from treadle.client.turn_values import Collector
 from treadle.errors import RpcError
 from treadle.mcp.mcp_messages import McpClientInfo
 from treadle.mcp.mcp_serving import McpCall
 from treadle.protocol.app.base import encode
-from treadle.protocol.app.items import (
-    AgentMessageThreadItem,
-    CommandExecutionThreadItem,
-    FileChangeThreadItem,
-    McpToolCallThreadItem,
-    ThreadItem,
-    UnknownItem,
-    UserMessageThreadItem,
-)
+from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.threads import ActiveThreadStatus, Thread
-from treadle.protocol.app.turns import Turn, TurnStatus
+from treadle.protocol.app.turns import TurnStatus
 
 Json = Mapping[str, Any]
 
@@ -42,7 +56,9 @@ MAX_TURNS: Final = 32
 """Turns that run at a time for MCP clients; more are refused."""
 _MAX_EVENT: Final = 256 * 1024  # of the params of an event; what is larger can be read with `treadle_read`
 _MAX_TEXT: Final = 10_000  # of an item that is read, and of a step of a turn
-_NOBODY: Final = "this MCP client cannot be asked (it has not declared the capability `elicitation`)"
+_INTERRUPT_S: Final = 30.0  # for a cancelled turn to end
+_APPROVE_S: Final = 300.0  # for a model to answer by `treadle_approve`
+_NO: Final = {"action": "decline"}
 
 
 class ToolFailed(Exception):
@@ -115,7 +131,8 @@ class _Interrupt(_Arguments, frozen=True, kw_only=True):
 
 
 class _Approve(_Arguments, frozen=True, kw_only=True):
-    """Answer what a turn has asked for and waits for: `approvals` of `treadle_threads` and `treadle_read`."""
+    """Answer what a turn has asked for and waits for: `approvals` of `treadle_threads` and `treadle_read`. Ask the user
+    before you accept."""
 
     approval_id: str
     decision: Annotated[
@@ -124,231 +141,135 @@ class _Approve(_Arguments, frozen=True, kw_only=True):
     content: Annotated[dict[str, Any] | None, Meta(description="The answers, where a form is to be filled in.")] = None
 
 
-_KINDS: Final[Mapping[str, type[_Arguments]]] = {
-    "codex": _Codex,
-    "codex-reply": _Reply,
-    "treadle_threads": _Threads,
-    "treadle_read": _Read,
-    "treadle_interrupt": _Interrupt,
-    "treadle_approve": _Approve,
-}
 _TEXT: Final = {"type": "string"}
 _TURN_RESULT: Final = {
-    "type": "object",
-    "properties": {"threadId": _TEXT, "content": _TEXT},
-    "required": ["threadId", "content"],
+    "outputSchema": {
+        "type": "object",
+        "properties": {"threadId": _TEXT, "content": _TEXT},
+        "required": ["threadId", "content"],
+    }
 }
-_LOOKS: Final = {"readOnlyHint": True}
-_MORE: Final[Mapping[str, Json]] = {
-    "codex": {"outputSchema": _TURN_RESULT},
-    "codex-reply": {"outputSchema": _TURN_RESULT},
-    "treadle_threads": {"annotations": _LOOKS},
-    "treadle_read": {"annotations": _LOOKS},
-}
-
-
-# --- questions of the app-server -------------------------------------------------------------------------------------
-
-_NO: Final = {"action": "decline"}
-_DECISIONS: Final = {
-    "accept": "accept",
-    "acceptForSession": "acceptForSession",
-    "approved": "accept",
-    "approved_for_session": "acceptForSession",
-    "abort": "cancel",
-    "cancel": "cancel",
+_LOOKS: Final = {"annotations": {"readOnlyHint": True}}
+_TOOLS: Final[Mapping[str, tuple[type[_Arguments], Json]]] = {
+    "codex": (_Codex, _TURN_RESULT),
+    "codex-reply": (_Reply, _TURN_RESULT),
+    "treadle_threads": (_Threads, _LOOKS),
+    "treadle_read": (_Read, _LOOKS),
+    "treadle_interrupt": (_Interrupt, {}),
+    "treadle_approve": (_Approve, {}),
 }
 
 
-class AgentQuestion(Struct, frozen=True):
-    """What is asked, as params of an elicitation, and how its answer is read."""
-
-    subject: str
-    params: Json
-    answer: Callable[[Json], Any]
-
-
-def decision_of(answer: Json) -> str:
-    """The decision in an answer: of MCP (`action`), or of codex (`decision`). What is not understood is a no."""
-    action = answer.get("action")
-    if action in ("decline", "cancel") or "decision" not in answer:
-        return action if action in ("accept", "cancel") else "decline"
-    decision = answer["decision"]
-    return _DECISIONS.get(decision, "decline") if isinstance(decision, str) else "decline"
-
-
-def question_of(method: str, params: Json, call_id: int | str, files: tuple[str, ...]) -> AgentQuestion:
-    """Raises `ToolFailed` for what an MCP client cannot be asked."""
-
-    def approval(kind: str, subject: str, message: str, answer: Callable[[Json], Any], **more: Any) -> AgentQuestion:
-        reason = params.get("reason")
-        asked = {
-            "message": f"{reason}\n{message}" if reason else message,
-            "requestedSchema": {"type": "object", "properties": {}},
-            "threadId": params["threadId"],
-            "codex_elicitation": kind,
-            "codex_mcp_tool_call_id": call_id,
-            "codex_event_id": params["turnId"],
-            "codex_call_id": params["itemId"],
-            **more,
-        }
-        return AgentQuestion(subject, asked, answer)
-
-    match method:
-        case "item/commandExecution/requestApproval":
-            command, cwd = params.get("command") or "a command", params.get("cwd") or ""
-            return approval(
-                "exec-approval",
-                command,
-                f"Allow the agent to run `{command}` in `{cwd}`?",
-                lambda given: {"decision": decision_of(given)},
-                codex_command=_words(command),
-                codex_cwd=cwd,
-            )
-        case "item/fileChange/requestApproval":
-            what = f"changes of {', '.join(files)}" if files else "changes of files"
-            return approval(
-                "patch-approval",
-                what,
-                f"Allow the agent to apply {what}?",
-                lambda given: {"decision": decision_of(given)},
-                codex_grant_root=params.get("grantRoot"),
-            )
-        case "item/permissions/requestApproval":
-            wanted = params["permissions"]
-
-            def granted(given: Json) -> Json:
-                decision = decision_of(given)
-                scope = "session" if decision == "acceptForSession" else "turn"
-                return {"permissions": wanted if decision.startswith("accept") else {}, "scope": scope}
-
-            what = f"the permissions {encode(wanted).decode()}"
-            return approval("permissions-approval", what, f"Give the agent {what}?", granted)
-        case "item/tool/requestUserInput":
-            return _form(params["questions"])
-        case "mcpServer/elicitation/request":
-            names = ("mode", "message", "requestedSchema", "url", "elicitationId", "_meta")
-            asked = {name: params[name] for name in names if params.get(name) is not None}
-            if asked.get("mode") != "url":
-                asked["mode"] = "form"
-            # Whoever is asked must see which server wants it, and with what its tool would be called.
-            told = (asked.get("_meta") or {}).get("tool_params")
-            shown = "" if told is None else f"\n{encode(told).decode()[:_MAX_TEXT]}"
-            asked["message"] = f"MCP server {params['serverName']}: {params['message']}{shown}"
-            return AgentQuestion(params["message"], asked, _elicited)
-    raise ToolFailed(f"an MCP client cannot be asked {method}")
+@cache
+def _specs() -> Mapping[str, Json]:
+    _, schemas = msgspec.json.schema_components([kind for kind, _ in _TOOLS.values()])
+    specs = {}
+    for name, (kind, more) in _TOOLS.items():
+        schema = schemas[kind.__name__]
+        del schema["title"], schema["description"]
+        for member in schema["properties"].values():
+            # A null is taken, but models need not know.
+            member |= member.pop("anyOf", [{}])[0]
+            if member.get("default", "") is None:
+                del member["default"]
+            if "enum" in member:
+                member["type"] = "string"
+        specs[name] = {"name": name, "description": kind.__doc__ or name, "inputSchema": schema, **more}
+    return specs
 
 
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return [command]
-
-
-def _elicited(given: Json) -> Json:
-    decision = decision_of(given)
-    meta = {"persist": "session"} if decision == "acceptForSession" else given.get("_meta")
-    action = "accept" if decision.startswith("accept") else decision
-    return {"action": action, "content": given.get("content"), "_meta": meta}
-
-
-def _form(questions: list[Any]) -> AgentQuestion:
-    properties: dict[str, Any] = {}
-    for asked in questions:
-        words = [option["label"] for option in asked.get("options") or ()]
-        closed = words if words and not asked.get("isOther") else []
-        named = {"type": "string", "title": asked["header"], "description": asked["question"]}
-        properties[asked["id"]] = {**named, "enum": closed} if closed else named
-
-    def answers(given: Json) -> Json:
-        content = given.get("content")
-        if not decision_of(given).startswith("accept") or not isinstance(content, Mapping):
-            return {"answers": {}}
-        return {"answers": {name: {"answers": [str(content[name])]} for name in properties if name in content}}
-
-    message = "\n".join(asked["question"] for asked in questions)
-    schema = {"type": "object", "properties": properties, "required": [*properties]}
-    return AgentQuestion(message, {"message": message, "requestedSchema": schema}, answers)
-
-
-class _Approval:
-    """A question that waits for its answer."""
-
-    def __init__(self, thread_id: str, subject: str, asking: asyncio.Future[Json]) -> None:
-        self.thread_id = thread_id
-        self.subject = subject
-        self.asking = asking
-        self.answer: Json | None = None  # of somebody else than the one who was asked
+# --- the tools -------------------------------------------------------------------------------------------------------
 
 
 class _RunningTurn:
     def __init__(self, call: McpCall) -> None:
         self.call = call
         self.id = ""
-        self.files: dict[str, tuple[str, ...]] = {}  # that a patch changes, by the id of its item
+        self.cancelled = False
+        self.over = asyncio.Event()
         self.declined: list[str] = []
 
 
-# --- the tools -------------------------------------------------------------------------------------------------------
+class _Approval(Struct):
+    """A question that waits for `treadle_approve`."""
+
+    thread_id: str
+    subject: str
+    answer: asyncio.Future[Json]
 
 
 class ThreadTools:
-    """The tools, on the threads of one app-server. `client` is set once it is connected."""
+    """The tools, on the threads of one app-server, whose client it is.
 
-    client: AsyncAppServerClient
+    Args:
+        config: Which app-server.
+        model_approves: Whether the user has allowed that the model of a client answers what that cannot ask its user.
+    """
+
     info: McpClientInfo = McpClientInfo(name="treadle", title="Treadle", version=__version__)
     instructions: str = (
         "`codex` gives a coding agent a task and returns its answer; `codex-reply` goes on with its thread."
     )
-    names: Collection[str] = tuple(_KINDS)
 
-    def __init__(self) -> None:
+    def __init__(self, config: CodexConfig, model_approves: Callable[[], bool]) -> None:
+        self.client: AsyncAppServerClient = AsyncAppServerClient(config)
+        self.client.handlers.approval = self._decide
+        self.client.handlers.user_input = self._fill_in
+        self._model_approves = model_approves
+        self._connecting = asyncio.Lock()
+        self._connected = False
         self._turns: dict[str, _RunningTurn] = {}  # by the id of their thread
-        self._starting = 0
-        self._interrupted: set[str] = set()  # threads whose last turn of ours was cancelled, and may not have ended
+        self._calls = 0  # that run a turn, or are about to
         self._approvals: dict[str, _Approval] = {}
         self._numbers = itertools.count(1)
 
-    def specs(self) -> Sequence[Json]:
-        _, schemas = msgspec.json.schema_components(_KINDS.values())
-        found = []
-        for name, kind in _KINDS.items():
-            schema = schemas[kind.__name__]
-            del schema["title"], schema["description"]
-            for member in schema["properties"].values():
-                # A null is taken, but models need not know.
-                member |= member.pop("anyOf", [{}])[0]
-                if member.get("default", "") is None:
-                    del member["default"]
-                if "enum" in member:
-                    member["type"] = "string"
-            found.append(
-                {"name": name, "description": kind.__doc__ or name, "inputSchema": schema, **_MORE.get(name, {})}
-            )
-        return found
+    async def connect(self) -> None:
+        """Connect to the app-server, with the first call at the latest. Raises `CodexError`."""
+        async with self._connecting:
+            if not self._connected:
+                await self.client.start()
+                await self.client.initialize()
+                self._connected = True
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    def offered(self, *, can_ask: bool) -> Mapping[str, Json]:
+        """Whoever can be asked approves; a model does so only where nobody can, and the user has allowed it."""
+        if not can_ask and self._model_approves():
+            return _specs()
+        return {name: spec for name, spec in _specs().items() if name != "treadle_approve"}
 
     async def call(self, name: str, arguments: Raw, call: McpCall) -> Json:
-        """Call a tool; gives its result. Raises `KeyError` for a name that is none."""
         try:
-            match msgspec.json.decode(arguments, type=_KINDS[name]):
-                case _Codex() as given:
-                    return await self._codex(given, call)
-                case _Reply() as given:
-                    return await self._reply(given, call)
-                case _Threads() as given:
+            given = msgspec.json.decode(arguments, type=_TOOLS[name][0])
+            await self.connect()
+            match given:
+                case _Codex() | _Reply():
+                    if self._calls >= MAX_TURNS:
+                        raise ToolFailed(f"{MAX_TURNS} turns are running: try again when one of them has ended")
+                    self._calls += 1
+                    try:
+                        if isinstance(given, _Codex):
+                            return await self._codex(given, call)
+                        return await self._reply(given, call)
+                    finally:
+                        self._calls -= 1
+                case _Threads():
                     return await self._threads(given)
-                case _Read() as given:
+                case _Read():
                     return await self._read(given)
-                case _Interrupt() as given:
+                case _Interrupt():
                     return await self._interrupt(given)
-                case _Approve() as given:
+                case _Approve():
                     return self._approve(given)
             raise AssertionError(name)
         except (msgspec.DecodeError, UnicodeError) as error:
             return failed(f"the arguments of {name} cannot be used: {error}")
         except (ToolFailed, CodexError, RpcError) as error:
             return failed(getattr(error, "message", None) or str(error))
+
+    # --- turns ---
 
     async def _codex(self, given: _Codex, call: McpCall) -> Json:
         config = dict(given.config or {})
@@ -367,64 +288,91 @@ class ThreadTools:
             "baseInstructions": given.base_instructions,
             "developerInstructions": given.developer_instructions,
         }
-        self._check_room()
-        self._starting += 1
+        started = await self.client.thread_start(params)
+        thread_id = started.thread.id
+        running = self._turns[thread_id] = _RunningTurn(call)
         try:
-            thread_id = (await self.client.thread_start(params)).thread.id
+            _tell(running, thread_id, session_configured(started))
+            return await self._run(thread_id, running, given.prompt)
         finally:
-            self._starting -= 1
-        return await self._run(thread_id, given.prompt, call)
+            await self._release(thread_id, running)
 
     async def _reply(self, given: _Reply, call: McpCall) -> Json:
         thread_id = given.thread_id or given.conversation_id
         if not thread_id:
             raise ToolFailed("`threadId` is missing")
+        before = self._turns.get(thread_id)
+        if before is not None and before.cancelled:
+            await before.over.wait()  # `_INTERRUPT_S` at most
         busy = f"thread {thread_id} has a turn that runs: wait for its end, or end it with treadle_interrupt"
-        self._check_room()
         if thread_id in self._turns:
             raise ToolFailed(busy)
-        self._turns[thread_id] = _RunningTurn(call)  # before anything is awaited: a second call is refused
+        running = self._turns[thread_id] = _RunningTurn(call)  # before anything is awaited: a second call is refused
         try:
             resumed = await self.client.thread_resume(thread_id, {"excludeTurns": True})
-            # The end of a cancelled turn is waited for; a turn of somebody else is not.
-            if isinstance(resumed.thread.status, ActiveThreadStatus) and thread_id not in self._interrupted:
+            if isinstance(resumed.thread.status, ActiveThreadStatus):
                 raise ToolFailed(busy)
-            return await self._run(thread_id, given.prompt, call)
+            return await self._run(thread_id, running, given.prompt)
         finally:
-            self._turns.pop(thread_id, None)
+            await self._release(thread_id, running)
 
-    def _check_room(self) -> None:
-        if len(self._turns) + self._starting >= MAX_TURNS:
-            raise ToolFailed(f"{MAX_TURNS} turns are running: try again when one of them has ended")
-
-    async def _run(self, thread_id: str, prompt: str, call: McpCall) -> Json:
+    async def _run(self, thread_id: str, running: _RunningTurn, prompt: str) -> Json:
         """Run a turn; a caller that is cancelled interrupts it."""
-        client, text = self.client, ""
-        running = self._turns[thread_id] = _RunningTurn(call)
+        client = self.client
         try:
             running.id = (await client.turn_start(thread_id, prompt)).turn.id
-            self._interrupted.discard(thread_id)
+            collector, answer = Collector(running.id), None
             while True:
                 event = await client.next_turn_notification(thread_id, running.id)
-                payload: Any = event.payload
-                item = getattr(payload, "item", None)
-                if isinstance(item, FileChangeThreadItem):
-                    running.files[item.id] = tuple(change.path for change in item.changes)
-                if isinstance(item, AgentMessageThreadItem) and event.method == "item/completed":
-                    text = item.text
-                params = _params_of(event)
-                shown = params if len(bytes(params)) <= _MAX_EVENT else {"tooLarge": len(bytes(params))}
-                data = {"threadId": thread_id, "turnId": running.id, "method": event.method, "params": shown}
-                call.report("debug" if event.method.lower().endswith("delta") else "info", data, _step(event))
+                collector.add(event)
+                item = getattr(event.payload, "item", None)
+                if event.method == "item/completed" and item is not None and item.type == "agentMessage":
+                    answer = item.text
+                for message in codex_events(event, answer):
+                    _tell(running, thread_id, message)
+                _log(running, thread_id, event)
                 if event.method == "turn/completed":
-                    return _turn_result(thread_id, payload.turn, text, running.declined)
+                    return _turn_result(thread_id, collector, running.declined)
         except asyncio.CancelledError:
-            self._interrupted.add(thread_id)
+            running.cancelled = True
             if running.id:
-                client.abandon_turn(thread_id, running.id)
+                await self._interrupted(thread_id, running.id)
             raise
+
+    async def _interrupted(self, thread_id: str, turn_id: str) -> None:
+        """Interrupt a turn, and wait for its end."""
+        try:
+            async with asyncio.timeout(_INTERRUPT_S):
+                await self.client.turn_interrupt(thread_id, turn_id)
+                while (await self.client.next_turn_notification(thread_id, turn_id)).method != "turn/completed":
+                    pass
+        except (TimeoutError, CodexError):
+            self.client.abandon_turn(thread_id, turn_id)
+        except asyncio.CancelledError:
+            self.client.abandon_turn(thread_id, turn_id)
+            raise
+
+    async def _release(self, thread_id: str, running: _RunningTurn) -> None:
+        """End a turn of ours. Nothing more is heard of its thread, which can be unloaded; `codex-reply` resumes it."""
+        try:
+            with suppress(CodexError):
+                await self.client.thread_unsubscribe({"threadId": thread_id}, timeout=_INTERRUPT_S)
         finally:
             del self._turns[thread_id]
+            running.over.set()
+
+    async def _interrupt(self, given: _Interrupt) -> Json:
+        running = self._turns.get(given.thread_id)
+        turn_id = running.id if running is not None else ""
+        if not turn_id:
+            thread = (await self.client.thread_read(given.thread_id, include_turns=True)).thread
+            turn_id = next((turn.id for turn in thread.turns[-1:] if turn.status == TurnStatus.in_progress), "")
+        if not turn_id:
+            raise ToolFailed(f"thread {given.thread_id} has no turn that runs")
+        await self.client.turn_interrupt(given.thread_id, turn_id)
+        return succeeded({"threadId": given.thread_id, "turnId": turn_id})
+
+    # --- threads ---
 
     async def _threads(self, given: _Threads) -> Json:
         params = {
@@ -464,51 +412,51 @@ class ThreadTools:
             "approvals": approvals,
         }
 
-    async def _interrupt(self, given: _Interrupt) -> Json:
-        running = self._turns.get(given.thread_id)
-        turn_id = running.id if running is not None else ""
-        if not turn_id:
-            thread = (await self.client.thread_read(given.thread_id, include_turns=True)).thread
-            turn_id = next((turn.id for turn in thread.turns[-1:] if turn.status == TurnStatus.in_progress), "")
-        if not turn_id:
-            raise ToolFailed(f"thread {given.thread_id} has no turn that runs")
-        await self.client.turn_interrupt(given.thread_id, turn_id)
-        return succeeded({"threadId": given.thread_id, "turnId": turn_id})
+    # --- questions of the app-server ---
+
+    async def _decide(self, request: ApprovalRequest) -> ApprovalDecision:
+        running = await self._turn_of(request.thread_id)
+        question = approval_elicitation(request, running.call.id)
+        return decision_of(await self._ask(request.thread_id, running, question))
+
+    async def _fill_in(self, request: UserInputRequest) -> dict[str, Any] | None:
+        running = await self._turn_of(request.thread_id)
+        return form_answers(request, await self._ask(request.thread_id, running, form_elicitation(request)))
+
+    async def _ask(self, thread_id: str, running: _RunningTurn, question: AgentQuestion) -> Json:
+        """Ask the client whose turn it is. One that cannot be asked has declined, unless its model may answer."""
+        if question.event is not None:
+            _tell(running, thread_id, question.event)
+        try:
+            if running.call.can_ask(question.params.get("mode", "form")):
+                return await running.call.ask(question.params)
+            if not running.call.can_ask() and self._model_approves():
+                return await self._answered(thread_id, question.subject)
+            why = "this MCP client cannot be asked (it has not declared the capability `elicitation`)"
+        except RpcError as error:
+            why = f"the MCP client did not answer ({error.message})"
+        except TimeoutError:
+            why = f"nobody answered by treadle_approve within {_APPROVE_S:g} s"
+        running.declined.append(f"{question.subject}: {why}")
+        return _NO
+
+    async def _answered(self, thread_id: str, subject: str) -> Json:
+        """Wait for `treadle_approve`. Raises `TimeoutError`."""
+        number = f"approval-{next(self._numbers)}"
+        approval = self._approvals[number] = _Approval(thread_id, subject, asyncio.get_running_loop().create_future())
+        try:
+            async with asyncio.timeout(_APPROVE_S):
+                return await approval.answer
+        finally:
+            del self._approvals[number]
 
     def _approve(self, given: _Approve) -> Json:
         approval = self._approvals.get(given.approval_id)
-        if approval is None or approval.asking.done() or approval.answer is not None:
+        if approval is None or approval.answer.done():
             raise ToolFailed(f"no approval {given.approval_id!r} is open")
         action = given.decision if given.decision in ("decline", "cancel") else "accept"
-        approval.answer = {"action": action, "decision": given.decision, "content": given.content}
-        approval.asking.cancel()  # whoever was asked need not answer any more
+        approval.answer.set_result({"action": action, "decision": given.decision, "content": given.content})
         return succeeded({"approvalId": given.approval_id, "decision": given.decision})
-
-    # --- questions of the app-server ---
-
-    async def answer(self, method: str, params: dict[str, Any] | None) -> Any:
-        """Answer a request of the app-server: ask the client whose turn it is."""
-        params = params or {}
-        running = await self._turn_of(params.get("threadId", ""))
-        question = question_of(method, params, running.call.id, running.files.get(params.get("itemId", ""), ()))
-        if not running.call.can_ask(question.params.get("mode", "form")):
-            running.declined.append(f"{question.subject}: {_NOBODY}")
-            return question.answer(_NO)
-        number = f"approval-{next(self._numbers)}"
-        asked = {**question.params, "_meta": {**(question.params.get("_meta") or {}), "treadle/approvalId": number}}
-        approval = _Approval(params["threadId"], question.subject, asyncio.ensure_future(running.call.ask(asked)))
-        self._approvals[number] = approval
-        try:
-            return question.answer(await approval.asking)
-        except asyncio.CancelledError:
-            if approval.answer is None:
-                raise
-            return question.answer(approval.answer)
-        except RpcError as error:
-            running.declined.append(f"{question.subject}: the MCP client did not answer ({error.message})")
-            return question.answer(_NO)
-        finally:
-            del self._approvals[number]
 
     async def _turn_of(self, thread_id: str) -> _RunningTurn:
         """The turn of a thread, or of the thread that it works for."""
@@ -518,6 +466,54 @@ class ThreadTools:
                 return self._turns[wanted]
             wanted = (await self.client.thread_read(wanted)).thread.parent_thread_id
         raise ToolFailed(f"no MCP client has a turn on thread {thread_id}")
+
+
+# --- what is told of a turn ------------------------------------------------------------------------------------------
+
+
+def _tell(running: _RunningTurn, thread_id: str, message: Json) -> None:
+    meta = {"requestId": running.call.id, "threadId": thread_id}
+    running.call.notify("codex/event", {"_meta": meta, "id": running.id, "msg": message})
+
+
+def _log(running: _RunningTurn, thread_id: str, event: Notification) -> None:
+    payload = event.payload
+    params: Any = Raw(encode(payload.params if isinstance(payload, UnknownNotification) else payload))
+    if (size := len(bytes(params))) > _MAX_EVENT:
+        params = {"tooLarge": size}
+    data = {"threadId": thread_id, "turnId": running.id, "method": event.method, "params": params}
+    running.call.report("debug" if event.method.lower().endswith("delta") else "info", data, _step(event))
+
+
+def _step(event: Notification) -> str | None:
+    """What a person is told of an event."""
+    item = getattr(event.payload, "item", None)
+    if item is not None:
+        told = (CommandBlock, ToolBlock) if event.method == "item/started" else (MessageBlock, ChangeBlock)
+        blocks = [block for block in item_blocks(item) if isinstance(block, told)]
+        by_user = item.type == "userMessage"
+        return "\n".join(map(_text, blocks))[:_MAX_TEXT] if blocks and not by_user else None
+    return {"turn/started": "started", "turn/completed": "ended"}.get(event.method)
+
+
+def _shown(item: ThreadItem) -> dict[str, str]:
+    """An item as its type and what it says, cut where it is long."""
+    text = "\n".join(map(_text, item_blocks(item)))
+    if len(text) > _MAX_TEXT:
+        text = f"{text[:_MAX_TEXT]}… ({len(text) - _MAX_TEXT} more characters)"
+    return {"type": str(item.type), "text": text}
+
+
+def _text(block: Block) -> str:
+    match block:
+        case MessageBlock() | ThoughtBlock() | PlanBlock():
+            return block.text
+        case CommandBlock():
+            return f"$ {block.command}" + (f"\n{block.output}" if block.output else "")
+        case ChangeBlock():
+            return f"{block.verb} {block.path}"
+        case _:
+            return block.title
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
@@ -535,52 +531,18 @@ def _block(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def _turn_result(thread_id: str, turn: Turn, text: str, declined: list[str]) -> Json:
+def _turn_result(thread_id: str, collector: Collector, declined: list[str]) -> Json:
     """The answer of the agent; or why there is none. What was declined because nobody could be asked is said beside."""
-    content = text
-    is_error = turn.status != TurnStatus.completed
-    if turn.status == TurnStatus.interrupted:
-        content = text or "the turn was interrupted"
-    elif is_error:
-        content = turn.error.message if turn.error is not None else f"the turn has ended as {turn.status}"
-    notes = [_block(f"Declined: {why}") for why in declined]
+    is_error = True
+    try:
+        result = collector.result()
+        is_error = result.status != TurnStatus.completed
+        content = result.final_response or ("the turn was interrupted" if is_error else "")
+    except TurnFailed as error:
+        content = str(error)
     structured = {"threadId": thread_id, "content": content}
     return {
-        "content": [_block(content), *notes],
+        "content": [_block(content), *(_block(f"Declined: {why}") for why in declined)],
         "structuredContent": {**structured, "declined": declined} if declined else structured,
         **({"isError": True} if is_error else {}),
     }
-
-
-def _params_of(event: Notification) -> Raw:
-    payload = event.payload
-    return Raw(encode(payload.params if isinstance(payload, UnknownNotification) else payload))
-
-
-def _step(event: Notification) -> str | None:
-    """What a person is told of an event."""
-    payload: Any = event.payload
-    item = getattr(payload, "item", None)
-    if event.method == "item/started" and isinstance(item, CommandExecutionThreadItem | McpToolCallThreadItem):
-        return _shown(item)["text"]
-    if event.method == "item/completed" and isinstance(item, AgentMessageThreadItem | FileChangeThreadItem):
-        return _shown(item)["text"]
-    return {"turn/started": "started", "turn/completed": "ended"}.get(event.method)
-
-
-def _shown(item: ThreadItem) -> dict[str, str]:
-    """An item as its type and what it says, cut where it is long."""
-    match item:
-        case UserMessageThreadItem():
-            text = "\n".join(part for given in item.content if (part := getattr(given, "text", "")))
-        case CommandExecutionThreadItem():
-            text = f"$ {item.command}" + (f"\n{item.aggregated_output}" if item.aggregated_output else "")
-        case FileChangeThreadItem():
-            text = "\n".join(change.path for change in item.changes)
-        case McpToolCallThreadItem():
-            text = f"{item.server}.{item.tool}"
-        case _:
-            text = str(getattr(item, "text", ""))
-    if len(text) > _MAX_TEXT:
-        text = f"{text[:_MAX_TEXT]}… ({len(text) - _MAX_TEXT} more characters)"
-    return {"type": "unknown" if isinstance(item, UnknownItem) else str(item.__struct_config__.tag), "text": text}

@@ -197,6 +197,9 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     """Whether `treadle exec` and `treadle chat` show nothing of what the model thinks."""
     show_raw_agent_reasoning: bool = False
     """Whether they show the thoughts themselves besides their summaries, where the model sends them."""
+    mcp_model_approvals: bool = False
+    """Whether the model of an MCP client may answer approvals of turns that it runs by `treadle mcp-server`, where the
+    client cannot ask its user."""
     openai_base_url: Text | None = None
     """Where the requests of the built-in provider `openai` go."""
     profile: Text | None = None

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -81,15 +81,11 @@ class ToolServer:
         self._clients[channel] = McpConnection(channel, self)
         return channel
 
-    @property
-    def names(self) -> Collection[str]:
-        return self._tools.keys()
-
-    def specs(self) -> Sequence[Mapping[str, Any]]:
-        return [
-            {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-            for tool in self._tools.values()
-        ]
+    def offered(self, *, can_ask: bool) -> Mapping[str, Mapping[str, Any]]:
+        return {
+            name: {"name": name, "description": tool.description, "inputSchema": tool.input_schema}
+            for name, tool in self._tools.items()
+        }
 
     async def call(self, name: str, arguments: Raw, call: McpCall) -> Mapping[str, Any]:
         tool = self._tools[name]

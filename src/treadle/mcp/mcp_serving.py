@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -47,11 +47,8 @@ class ServedTools(Protocol):
     instructions: str
     """What a model should know of the tools together."""
 
-    @property
-    def names(self) -> Collection[str]: ...
-
-    def specs(self) -> Sequence[Mapping[str, Any]]:
-        """The tools as `tools/list` has them."""
+    def offered(self, *, can_ask: bool) -> Mapping[str, Mapping[str, Any]]:
+        """The tools by name, as `tools/list` has them, for a client that can be asked, or not."""
 
     async def call(self, name: str, arguments: Raw, call: McpCall) -> Mapping[str, Any]:
         """Run a tool; the result of `tools/call`. What it raises is logged, and the client hears of an internal
@@ -85,6 +82,7 @@ class McpConnection:
         self._tools = tools
         self._peer: RpcPeer[asyncio.Future[Raw]] = RpcPeer(untrusted=True, jsonrpc=True)
         self._calls: dict[int | str, asyncio.Task[None]] = {}
+        self.version = ""  # of the protocol, once the client has said hello
         self._elicitation: Mapping[str, Any] | None = None  # what the client can be asked
         self._level = _LEVELS.index("info")
         channel.attach(self)
@@ -102,25 +100,25 @@ class McpConnection:
     def name(self) -> str:
         return self._tools.info.name
 
-    def can_ask(self, mode: str) -> bool:
+    def can_ask(self, mode: str = "form") -> bool:
+        """Whether the client can be asked in this mode: `form` or `url`."""
         asked = self._elicitation
         return asked is not None and (mode in asked or (mode == "form" and not asked))
 
     def is_logged(self, level: str) -> bool:
         return _LEVELS.index(level) >= self._level
 
-    def send(self, frame: bytes, about: int | str | None) -> None:
-        """Send what belongs to a request of the client."""
-        self._channel.send(frame)
+    def send(self, frame: bytes, about: int | str, *, may_miss: bool = False) -> None:
+        """Send what belongs to a request of the client; one that does not read misses what it may."""
+        if not may_miss or self._channel.writable:
+            self._channel.send(frame)
 
     def respond(self, frame: bytes, request_id: int | str) -> None:
         """Send the answer to a request of the client."""
         self._channel.send(frame)
 
     def notify(self, method: str, params: Mapping[str, Any], about: int | str) -> None:
-        """Tell the client something; one that does not read misses it."""
-        if self._channel.writable:
-            self.send(encode_notification(method, params, jsonrpc=True), about)
+        self.send(encode_notification(method, params, jsonrpc=True), about, may_miss=True)
 
     async def ask(self, method: str, params: Mapping[str, Any], about: int | str) -> Any:
         """Ask the client; the question is taken back when the caller is cancelled. Raises `RpcError`."""
@@ -151,7 +149,9 @@ class McpConnection:
             self._channel.send(msgspec.json.encode(body))
             return
         if isinstance(message, Answer):
-            if isinstance(message.result, RpcError):
+            if message.token.done():  # its call was cancelled by the message before
+                pass
+            elif isinstance(message.result, RpcError):
                 message.token.set_exception(message.result)
             else:
                 message.token.set_result(message.result)
@@ -181,7 +181,7 @@ class McpConnection:
         except msgspec.DecodeError as error:
             logger.warning("an MCP client sent a cancellation that cannot be read: %s", error)
             return
-        if task is not None:
+        if task is not None and not task.cancelling():  # once is enough: a second one would disturb its end
             task.cancel()
 
     def _requested(self, request: Request) -> None:
@@ -202,11 +202,14 @@ class McpConnection:
         match request.method:
             case "initialize":
                 given = msgspec.json.decode(request.params, type=_InitializeParams)
+                if self.version:
+                    raise RpcError(INVALID_REQUEST, "this session is initialized: begin another one")
                 asked = given.capabilities.get("elicitation")
                 self._elicitation = asked if isinstance(asked, dict) else None
                 version = given.protocol_version
+                self.version = version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0]
                 return {
-                    "protocolVersion": version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+                    "protocolVersion": self.version,
                     "capabilities": {"tools": {"listChanged": False}, "logging": {}},
                     "serverInfo": self._tools.info,
                     "instructions": self._tools.instructions,
@@ -214,7 +217,7 @@ class McpConnection:
             case "ping":
                 return {}
             case "tools/list":
-                return {"tools": self._tools.specs()}
+                return {"tools": tuple(self._tools.offered(can_ask=self.can_ask()).values())}
             case "logging/setLevel":
                 level = msgspec.json.decode(request.params, type=_SetLevel).level
                 if level not in _LEVELS:
@@ -225,7 +228,7 @@ class McpConnection:
 
     def _call(self, request: Request) -> None:
         given = msgspec.json.decode(request.params, type=_CallParams)
-        names = self._tools.names
+        names = self._tools.offered(can_ask=self.can_ask())
         if given.name not in names:
             raise RpcError(INVALID_PARAMS, f"there is no tool {given.name[:80]!r}: known are {', '.join(names)}")
         if request.id in self._calls:
@@ -263,9 +266,12 @@ class McpCall:
         self._token = token
         self._steps = 0
 
-    def can_ask(self, mode: str) -> bool:
-        """Whether the client can be asked in this mode: `form` or `url`."""
+    def can_ask(self, mode: str = "form") -> bool:
         return self._connection.can_ask(mode)
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Tell the client something; one that does not read misses it."""
+        self._connection.notify(method, params, self.id)
 
     async def ask(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask the client, as `elicitation/create`. Raises `RpcError`."""
@@ -279,7 +285,7 @@ class McpCall:
         if step is not None and self._token is not None:
             self._steps += 1
             progress = {"progressToken": self._token, "progress": self._steps, "message": step}
-            self._connection.notify("notifications/progress", progress, self.id)
+            self.notify("notifications/progress", progress)
         if self._connection.is_logged(level):
             logged = {"level": level, "logger": self._connection.name, "data": data}
-            self._connection.notify("notifications/message", logged, self.id)
+            self.notify("notifications/message", logged)

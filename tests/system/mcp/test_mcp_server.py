@@ -66,7 +66,7 @@ def test_the_version_is_the_clients_where_it_is_known(harness: AppServerHarness,
 def test_the_tools_are_codexs_and_ours(harness: AppServerHarness) -> None:
     with serving(harness) as client:
         tools = {tool["name"]: tool for tool in client.result(client.ask("tools/list"))["tools"]}
-        ours = ["treadle_threads", "treadle_read", "treadle_interrupt", "treadle_approve"]
+        ours = ["treadle_threads", "treadle_read", "treadle_interrupt"]
         assert list(tools) == ["codex", "codex-reply", *ours]
         schema = tools["codex"]["inputSchema"]
         assert schema["required"] == ["prompt"]
@@ -102,7 +102,8 @@ def test_what_cannot_be_done_is_said_and_the_conversation_goes_on(harness: AppSe
         ("codex-reply", {"prompt": "x", "threadId": "nonsense"}, "nonsense"),
         ("treadle_read", {"threadId": "nonsense"}, "nonsense"),
         ("treadle_interrupt", {"threadId": "nonsense"}, "nonsense"),
-        ("treadle_approve", {"approvalId": "nonsense", "decision": "accept"}, "nonsense"),
+        ("codex", {"prompt": ["no", "text"]}, "Expected `str`"),
+        ("codex", {"prompt": "x", "config": "model"}, "`$.config`"),
     ],
 )
 def test_arguments_that_cannot_be_used(
@@ -289,7 +290,7 @@ def test_an_approval_is_asked_of_the_client(harness: AppServerHarness, answer: d
         assert params["codex_elicitation"] == "exec-approval"
         assert params["codex_command"][-1] == "touch made"
         assert params["codex_cwd"] == str(harness.workspace)
-        assert params["codex_mcp_tool_call_id"] == call
+        assert params["codex_mcp_tool_call_id"] == str(call)
         assert not (harness.workspace / "made").exists()
         client.send({"id": asked["id"], "result": answer})
         result = client.result(call)
@@ -330,23 +331,55 @@ def test_a_client_that_fails_to_answer_has_declined(harness: AppServerHarness) -
         assert not (harness.workspace / "made").exists()
 
 
+# --- approvals by a model --------------------------------------------------------------------------------------------
+
+MODEL_APPROVES = ("-c", "mcp_model_approvals=true")
+
+
 @pytest.mark.parametrize("decision", ["accept", "decline"])
-def test_an_approval_is_answered_by_another_call(harness: AppServerHarness, decision: str) -> None:
+def test_a_model_approves_where_nobody_can_and_the_user_allows_it(harness: AppServerHarness, decision: str) -> None:
     command(harness, "touch made")
-    with serving(harness, capabilities=ELICITATION) as client:
+    with serving(harness, *MODEL_APPROVES) as client:
         call = client.call("codex", {"prompt": "hi", **ASKING})
-        asked = client.asked()
-        thread = asked["params"]["threadId"]
+        asks = client.wait(lambda it: it.get("params", {}).get("msg", {}).get("type") == "exec_approval_request")
+        thread = asks["params"]["_meta"]["threadId"]
         (approval,) = client.run("treadle_read", {"threadId": thread})["structuredContent"]["approvals"]
-        assert approval["approvalId"] == asked["params"]["_meta"]["treadle/approvalId"]
         assert "touch made" in approval["asksFor"]
         answer = {"approvalId": approval["approvalId"], "decision": decision}
         assert client.run("treadle_approve", answer)["structuredContent"] == answer
         assert text_of(client.result(call)) == "done"
         assert (harness.workspace / "made").exists() is (decision == "accept")
-        assert client.told("notifications/cancelled")[0]["requestId"] == asked["id"]
-        client.send({"id": asked["id"], "result": {"action": "accept"}})  # too late, and harmless
-        assert client.run("treadle_approve", answer)["isError"] is True
+        assert client.run("treadle_approve", answer)["isError"] is True  # it is answered
+
+
+@pytest.mark.parametrize(
+    ("words", "capabilities"),
+    [((), {}), (MODEL_APPROVES, ELICITATION), ((), ELICITATION)],
+)
+def test_a_model_approves_nothing_else(
+    harness: AppServerHarness, words: tuple[str, ...], capabilities: dict[str, Any]
+) -> None:
+    command(harness, "touch made")
+    with serving(harness, *words, capabilities=capabilities) as client:
+        tools = client.result(client.ask("tools/list"))["tools"]
+        assert "treadle_approve" not in [tool["name"] for tool in tools]
+        call = client.call("codex", {"prompt": "hi", "config": {"mcp_model_approvals": True}, **ASKING})
+        if capabilities:
+            asked = client.asked()
+            thread = client.run("treadle_read", {"threadId": asked["params"]["threadId"]})["structuredContent"]
+            assert thread["approvals"] == []
+        guess = client.call("treadle_approve", {"approvalId": "approval-1", "decision": "accept"})
+        assert client.answer(guess)["error"]["code"] == -32602
+        if capabilities:
+            client.send({"id": asked["id"], "result": {"action": "decline"}})
+        assert text_of(client.result(call)) == "done"
+        assert not (harness.workspace / "made").exists()
+
+
+def test_an_approval_that_is_not_open(harness: AppServerHarness) -> None:
+    with serving(harness, *MODEL_APPROVES) as client:
+        unknown = client.run("treadle_approve", {"approvalId": "nonsense", "decision": "accept"})
+        assert "no approval 'nonsense' is open" in text_of(unknown)
 
 
 def test_the_question_of_an_interrupted_turn_is_taken_back(harness: AppServerHarness) -> None:
