@@ -136,6 +136,7 @@ PEERS: Final = {
         Peer("mcp", "pypi", "mcp", "2.3.0", "mcp", _MCP_REQUIRES, module="mcp.server"),
         Peer("mcp-time", "pypi", "mcp-server-time", "2026.10.19", "mcp_server_time", _TIME_REQUIRES, "mcp_server_time"),
         Peer("mcp-git", "pypi", "mcp-server-git", "2026.10.19", "mcp_server_git", _GIT_REQUIRES, "mcp_server_git"),
+        Peer("mcp-conformance", "npm", "@modelcontextprotocol/conformance", "0.1.13", "node_modules/.bin/conformance"),
         Peer(
             "mcp-everything",
             "npm",

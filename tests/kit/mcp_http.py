@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from kit.processes import DEADLINE_S
 from treadle.cli import McpSessions
-from treadle.mcp.mcp_serving import ServedTools
+from treadle.mcp import ServedTools
 from treadle.transport import Address
 from treadle.transport.listen import listen
 

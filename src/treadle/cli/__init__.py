@@ -136,8 +136,10 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.cli.exec.exec_arguments import overrides, read_prompt, read_request, warnings
     from treadle.cli.exec.exec_events import ExecEvents, JsonLines
     from treadle.cli.figures import at_home, count, duration, money, took, when
+    from treadle.cli.in_process import server_of
     from treadle.cli.mcp_events import approval_elicitation, decision_of, form_answers, form_elicitation
     from treadle.cli.mcp_sessions import McpSessions
+    from treadle.cli.mcp_threads import ThreadTools
     from treadle.cli.own_process import STOP, stop_signals
     from treadle.cli.problem import Problem, problem_of
     from treadle.cli.run.engines import engine_row, rich_lines

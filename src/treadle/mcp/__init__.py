@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.mcp.mcp_messages import McpError, McpProgress, Root, SamplingParams, SamplingResult, ToolAnnotations
     from treadle.mcp.mcp_messages import read_tool
     from treadle.mcp.mcp_server import McpServer, McpStatus
+    from treadle.mcp.mcp_serving import McpCall, McpConnection, ServedTools
     from treadle.mcp.mcp_session import Allowance, MAX_ASKED, McpReceiver, McpSession
     from treadle.mcp.oauth import OAuthError, challenge_of, discover
     from treadle.mcp.oauth_login import OAuthLogin

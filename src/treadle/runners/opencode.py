@@ -60,7 +60,9 @@ def arguments(request: RunRequest) -> list[str]:
 
 
 def run_env(request: RunRequest, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """MCP servers, which it is told of by its settings alone: these go over those of files, and keep the user's own."""
+    """MCP servers, and that their tools need no yes, which it is told by its settings alone: these go over those of
+    files, and keep the user's own. opencode lays rules over each other one by one, so the other tools are as they were.
+    """
     if not request.options.mcp_servers:
         return {}
     given = read_object((environ.get(_CONTENT) or "{}").encode())
@@ -70,7 +72,11 @@ def run_env(request: RunRequest, environ: Mapping[str, str]) -> Mapping[str, str
         server.name: {"type": "local", "command": list(server.command), "enabled": True, "timeout": MCP_TIMEOUT_MS}
         for server in request.options.mcp_servers
     }
-    return {_CONTENT: msgspec.json.encode({**given, "mcp": {**_table(given.get("mcp")), **servers}}).decode()}
+    allowed = {f"{server.name}_{tool}": "allow" for server in request.options.mcp_servers for tool in server.tools}
+    rules = given.get("permission")
+    rules = {"*": rules} if isinstance(rules, str) else _table(rules)
+    content = {**given, "mcp": {**_table(given.get("mcp")), **servers}, "permission": {**rules, **allowed}}
+    return {_CONTENT: msgspec.json.encode(content).decode()}
 
 
 def new_state(request: RunRequest) -> OpenCodeState:

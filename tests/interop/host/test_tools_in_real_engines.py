@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from interop.host import test_engine_runtime
@@ -41,6 +42,26 @@ ENGINES: Final[dict[str, tuple[Callable[[EngineHome], Runner], str]]] = {
     "codex": (codex, "mcp__treadle_host.add"),
     "treadle": (treadle, "mcp__treadle_host.add"),
 }
+
+
+async def test_rules_of_opencode_that_ask_are_for_its_other_tools(stage: EngineHome) -> None:
+    called: list[int] = []
+
+    def add(first: int, second: int) -> int:
+        """Add two numbers."""
+        called.append(first)
+        return first + second
+
+    settings = stage.project / "opencode.json"
+    found = msgspec.json.decode(settings.read_bytes()) if settings.exists() else {}
+    settings.write_bytes(msgspec.json.encode({**found, "permission": "ask"}))
+    runtime = EngineRuntime(test_engine_runtime.opencode(stage))
+    await runtime.open(Opening(tools=(Tool(add),)), once)
+    await turn(runtime, 'CALL:treadle_host_add {"first": 1, "second": 3}')
+    await turn(runtime, 'CALL:bash {"command": "touch made", "description": "make it"}')
+    await runtime.close()
+    assert called == [1]
+    assert not (stage.project / "made").exists()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

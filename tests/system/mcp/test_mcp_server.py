@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import select
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kit.mcp_client import ELICITATION, McpClient, mcp_client
-from kit.processes import processes_left, wait_for_process
+from kit.processes import DEADLINE_S, processes_left, wait_for_process
 from system.agent.scene import patch
 from system.mcp.mcp_scene import PROBE
 from treadle import Codex
+from treadle.own_python import treadle_command
 from treadle.testing import AppServerHarness
 
 ASKING = {"approval-policy": "untrusted"}
@@ -436,3 +443,58 @@ def test_a_patch_and_a_tool_of_another_server_are_asked_about(harness: AppServer
         assert text_of(client.result(call)) == "done"
         assert (harness.workspace / "made").read_text(encoding="utf-8") == "x\n"
         assert next(reversed(model.requests()[-1].tool_outputs.values())).endswith("written")
+
+
+# --- clients that mean no good ---------------------------------------------------------------------------------------
+
+
+def test_a_client_that_asks_and_does_not_read_waits(harness: AppServerHarness) -> None:
+    log = harness.workspace.parent / "log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            treadle_command("mcp-server"),
+            cwd=harness.workspace,
+            env=dict(harness.environ()),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}\n'
+        sent = 0
+        os.set_blocking(process.stdin.fileno(), False)
+        deadline = time.monotonic() + DEADLINE_S
+        while sent < 10_000 and time.monotonic() < deadline:
+            _, writable, _ = select.select([], [process.stdin], [], 1.0)
+            if not writable:
+                break  # it reads no more: its answers are not read
+            sent += 1
+            process.stdin.raw.write(line % sent)  # type: ignore[attr-defined]
+        assert 0 < sent < 10_000
+        memory = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        assert int(memory.partition("VmRSS:")[2].split()[0]) < 200_000
+        numbers = [json.loads(process.stdout.readline())["id"] for _ in range(sent)]
+        assert numbers == list(range(1, sent + 1))  # whoever reads gets all answers
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            with suppress(OSError):
+                stream.close()
+
+
+def test_no_token_is_logged_whatever_goes_wrong(harness: AppServerHarness) -> None:
+    log = harness.workspace.parent / "secrets"
+    secret = "very-secret-value-0123456789"
+    servers = {"one": {"command": "no-such-program", "env": {"API_TOKEN": secret}}}
+    harness.model.enqueue_assistant_message("Hello.")
+    with mcp_client(harness.workspace, harness.environ(), log, "--log-level", "debug") as client:
+        client.shake_hands()
+        client.run("codex", {"prompt": "hi", "config": {"mcp_servers": servers}})
+        client.run("codex", {"prompt": "hi", "config": {"mcp_servers": {"one": {"env": {"API_TOKEN": secret}}}}})
+        client.run("codex", {"prompt": "hi", "nonsense": secret})
+        client.hang_up()
+    assert secret not in log.read_text(encoding="utf-8")

@@ -14,8 +14,8 @@ from kit.mcp_http import Session, Stream, sessions_here
 from kit.processes import DEADLINE_S
 from treadle.cli import mcp_sessions
 from treadle.errors import RpcError
-from treadle.mcp.mcp_messages import McpClientInfo
-from treadle.mcp.mcp_serving import McpCall
+from treadle.mcp import McpClientInfo
+from treadle.mcp import McpCall
 
 ELICITATION: Mapping[str, Any] = {"elicitation": {}}
 

@@ -64,6 +64,16 @@ def test_opencode_has_it_in_a_variable_beside_what_the_user_has_there() -> None:
     assert engine.run_env(RunRequest(prompt="hi"), {name: users}) == {}
 
 
+@pytest.mark.parametrize(
+    ("rules", "merged"), [(None, {}), ("ask", {"*": "ask"}), ({"bash": "deny", "*": "ask"}, {"bash": "deny", "*": "ask"})]
+)
+def test_opencode_may_use_its_tools_and_no_other_rule_changes(rules: Any, merged: dict[str, str]) -> None:
+    name = "OPENCODE_CONFIG_CONTENT"
+    users = {} if rules is None else {name: json.dumps({"permission": rules})}
+    (content,) = OpenCodeRunner().engine.run_env(RunRequest(prompt="hi", options=OPTIONS), users).values()
+    assert json.loads(content)["permission"] == {**merged, "own_one": "allow", "own_two": "allow"}
+
+
 def test_servers_of_the_runner_and_of_the_run_come_together() -> None:
     other = McpCommand(name="other", command=["x"])
     assert [server.name for server in OPTIONS.over(RunOptions(mcp_servers=[other])).mcp_servers] == ["other", "own"]

@@ -53,7 +53,8 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.protocol.app.approvals import ItemGuardianApprovalReviewCompletedNotification
     from treadle.protocol.app.approvals import McpServerElicitationRequestParams, McpServerElicitationRequestResponse
     from treadle.protocol.app.approvals import PermissionsRequestApprovalParams, RequestPermissionProfile
-    from treadle.protocol.app.approvals import ToolRequestUserInputAnswer
+    from treadle.protocol.app.approvals import ToolRequestUserInputAnswer, ToolRequestUserInputOption
+    from treadle.protocol.app.approvals import ToolRequestUserInputQuestion
     from treadle.protocol.app.base import Variant, Word, convert_strictly
     from treadle.protocol.app.config import ConfigEdit, ConfigValueWriteParams, FeedbackSaveParams, MergeStrategy
     from treadle.protocol.app.config import SessionFlagsConfigLayerSource, UserConfigLayerSource
