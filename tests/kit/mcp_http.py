@@ -1,5 +1,5 @@
-"""`Session`: an MCP client over streamable HTTP, that knows nothing of the protocol but its messages; and `sessions_here`,
-our server of them in this process, with tools of the test's own.
+"""`Session`: an MCP client over streamable HTTP, that knows nothing of the protocol but its messages; and
+`sessions_here`, our server of them in this process, with tools of the test's own.
 """
 
 from __future__ import annotations

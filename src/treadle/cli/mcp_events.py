@@ -1,5 +1,5 @@
-"""A turn in the words of the `mcp-server` that Codex once had: its events (`codex/event`), and the elicitations by which
-it asked for approvals. Clients written for it read these.
+"""A turn in the words of the `mcp-server` that Codex once had: its events (`codex/event`), and the elicitations by
+which it asked for approvals. Clients written for it read these.
 
 Pure. The forms were recorded from the last version of that program, 0.153 (`tests/data/codex_events.jsonl`). What it
 said twice is said once: items as a whole (`item_started`, `raw_response_item`) are in the log messages.

@@ -151,52 +151,42 @@ def _session_search(search: SearchesMessages) -> Tool:
 # --- the time limit of a tool ----------------------------------------------------------------------------------------
 
 
-async def run_limited(tool: Tool, given: Any, seconds: float | None) -> Any:
-    """What the tool returns. Raises what it raises, and `ToolCallError` when the time is up.
-
-    A plain function runs on a thread. If it takes longer it keeps running there, and its result is dropped.
-    """
-    timeout = asyncio.timeout(seconds)
-    try:
-        async with timeout:
-            value = await run_on_own_thread(tool.call, given) if may_block(tool.function) else tool.call(given)
-            return await value if hasattr(value, "__await__") else value
-    except TimeoutError:
-        if not timeout.expired():  # it is the function's own
-            raise
-        raise ToolCallError(f"`{tool.name}` did not answer within {seconds:g} s") from None
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise ToolCallError(f"`{tool.name}` was cancelled") from error  # by itself
-    except Exception:
-        raise
-    except BaseException as error:  # it would end the event loop
-        raise ToolCallError(repr(error)) from error
-
-
 def limited(tool: Tool, seconds: float | None) -> Tool:
-    """The same tool with a time limit; what it raises never ends the event loop."""
+    """The same tool with a time limit, presented as an async one; what it raises never ends the event loop."""
     return _LimitedTool(tool, seconds)
 
 
 class _LimitedTool(Tool):
-    """Presented as an async tool."""
+    """A plain function runs on a thread. If it takes longer it keeps running there, and its result is dropped."""
 
     __slots__ = ("_seconds", "_tool")
 
     def __init__(self, tool: Tool, seconds: float | None) -> None:
         self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
-        self.function = self._run
+        self.function = self.call
         self._tool = tool
         self._seconds = seconds
 
     def arguments(self, given: Any) -> dict[str, Any]:
         return self._tool.arguments(given)
 
-    def call(self, given: Any) -> Any:
-        return self._run(given)
-
-    async def _run(self, given: Any) -> Any:
-        return await run_limited(self._tool, given, self._seconds)
+    async def call(self, given: Any) -> Any:
+        """What the tool returns. Raises what it raises, and `ToolCallError` when the time is up."""
+        tool, timeout = self._tool, asyncio.timeout(self._seconds)
+        try:
+            async with timeout:
+                value = await run_on_own_thread(tool.call, given) if may_block(tool.function) else tool.call(given)
+                return await value if hasattr(value, "__await__") else value
+        except TimeoutError:
+            if not timeout.expired():  # it is the function's own
+                raise
+            raise ToolCallError(f"`{tool.name}` did not answer within {self._seconds:g} s") from None
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise ToolCallError(f"`{tool.name}` was cancelled") from error  # by itself
+        except Exception:
+            raise
+        except BaseException as error:  # it would end the event loop
+            raise ToolCallError(repr(error)) from error

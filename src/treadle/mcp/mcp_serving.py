@@ -82,7 +82,7 @@ class McpConnection:
         self._tools = tools
         self._peer: RpcPeer[asyncio.Future[Raw]] = RpcPeer(untrusted=True, jsonrpc=True)
         self._calls: dict[int | str, asyncio.Task[None]] = {}
-        self.version = ""  # of the protocol, once the client has said hello
+        self.version: str = ""  # of the protocol, once the client has said hello
         self._elicitation: Mapping[str, Any] | None = None  # what the client can be asked
         self._level = _LEVELS.index("info")
         channel.attach(self)

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from treadle.errors import RpcError
-from treadle.mcp import McpClientInfo
-from treadle.mcp import McpCall
+from treadle.mcp import McpCall, McpClientInfo
 
 _PNG: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 _WAV: Final = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="

@@ -54,7 +54,7 @@ def shape(value: Any) -> Any:
 def fits(theirs: Any, ours: Any) -> bool:
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return all(fits(theirs[key], ours[key]) for key in theirs.keys() & ours.keys())
-    return theirs == ours
+    return bool(theirs == ours)
 
 
 @contextmanager

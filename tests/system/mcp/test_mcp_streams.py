@@ -14,8 +14,7 @@ from kit.mcp_http import Session, Stream, sessions_here
 from kit.processes import DEADLINE_S
 from treadle.cli import mcp_sessions
 from treadle.errors import RpcError
-from treadle.mcp import McpClientInfo
-from treadle.mcp import McpCall
+from treadle.mcp import McpCall, McpClientInfo
 
 ELICITATION: Mapping[str, Any] = {"elicitation": {}}
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from treadle.cli import server_of
-from treadle.cli import ThreadTools
-from treadle.client import CodexConfig
-from treadle.client import DirectChannel
+from treadle.cli import ThreadTools, server_of
+from treadle.client import CodexConfig, DirectChannel
 from treadle.mcp import McpConnection
 from treadle.testing import AppServerHarness
 

@@ -8,9 +8,15 @@ import pytest
 
 from treadle.cli import approval_elicitation, decision_of, form_answers, form_elicitation
 from treadle.client import ApprovalRequest, UserInputRequest
-from treadle.protocol.app import CommandExecutionRequestApprovalParams, FileChangeRequestApprovalParams, RequestPermissionProfile, ToolRequestUserInputOption, ToolRequestUserInputQuestion
-from treadle.protocol.app import decode
-from treadle.protocol.app import FileUpdateChange
+from treadle.protocol.app import (
+    CommandExecutionRequestApprovalParams,
+    FileChangeRequestApprovalParams,
+    FileUpdateChange,
+    RequestPermissionProfile,
+    ToolRequestUserInputOption,
+    ToolRequestUserInputQuestion,
+    decode,
+)
 
 IDS: dict[str, Any] = {"thread_id": "thread", "turn_id": "turn", "item_id": "item"}
 YES = {"action": "accept"}

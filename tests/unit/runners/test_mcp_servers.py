@@ -65,7 +65,8 @@ def test_opencode_has_it_in_a_variable_beside_what_the_user_has_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "merged"), [(None, {}), ("ask", {"*": "ask"}), ({"bash": "deny", "*": "ask"}, {"bash": "deny", "*": "ask"})]
+    ("rules", "merged"),
+    [(None, {}), ("ask", {"*": "ask"}), ({"bash": "deny", "*": "ask"}, {"bash": "deny", "*": "ask"})],
 )
 def test_opencode_may_use_its_tools_and_no_other_rule_changes(rules: Any, merged: dict[str, str]) -> None:
     name = "OPENCODE_CONFIG_CONTENT"

@@ -15,12 +15,10 @@ from urllib.parse import urlsplit
 from treadle._version import __version__
 from treadle.cli.checkup.checks import Check
 from treadle.config import ConfigError, find_home, load_config
-from treadle.errors import METHOD_NOT_FOUND, RpcError
 from treadle.execution import Environment
 
 if TYPE_CHECKING:
     from treadle.config.mcp_settings import McpServerConfig
-    from treadle.mcp.mcp_messages import ElicitParams, ElicitResult, Root, SamplingParams, SamplingResult
 
 # Programs at a time: many are started by `npx` or `uvx`, which keep a core busy.
 AT_ONCE: Final = 4
@@ -52,6 +50,7 @@ async def _try(config: McpServerConfig, environment: Environment, *, online: boo
     # Only when there is such a server.
     from treadle.mcp.mcp_messages import McpClientInfo, McpError
     from treadle.mcp.mcp_server import McpServer
+    from treadle.server.mcp_servers import SharedServer
 
     name = config.name
     if config.problem is not None:
@@ -77,7 +76,7 @@ async def _try(config: McpServerConfig, environment: Environment, *, online: boo
         environment=here,
         environ=os.environ,
         cwd=os.getcwd(),
-        handler=_Nobody(),
+        handler=SharedServer(b""),  # which has nobody who could be asked
         client=client,
         tokens=tokens,
         http=http,
@@ -99,27 +98,3 @@ async def _try(config: McpServerConfig, environment: Environment, *, online: boo
         await server.close()
         if http is not None:
             await http.close()
-
-
-class _Nobody:
-    """The doctor as the client of a server: there is nobody to be asked."""
-
-    async def elicit(self, params: ElicitParams) -> ElicitResult:
-        from treadle.mcp.mcp_messages import ElicitResult  # few servers ask before they are used
-
-        return ElicitResult(action="decline")
-
-    async def sample(self, params: SamplingParams) -> SamplingResult:
-        raise RpcError(METHOD_NOT_FOUND, "the doctor has no model")
-
-    def roots(self) -> list[Root]:
-        return []
-
-    def log(self, level: str, logger: str | None, data: object) -> None:
-        pass
-
-    def tools_changed(self) -> None:
-        pass
-
-    def closed(self, reason: str) -> None:
-        pass
