@@ -26,7 +26,7 @@ from treadle.mcp import (
     Root,
     SamplingParams,
     SamplingResult,
-    TokenSource,
+    ServerTokens,
 )
 
 PROBE = (sys.executable, os.path.abspath(probe_program.__file__))
@@ -44,8 +44,7 @@ class Stage:
         self.logged: list[tuple[str, str | None, object]] = []
         self.asked: list[ElicitParams] = []
         self.answer: Callable[[ElicitParams], Any] = lambda _: ElicitResult(action="accept", content={"name": "Ada"})
-        self.changes = 0
-        self.endings: list[str] = []
+        self.http = McpHttp()
         self.servers: list[McpServer] = []
 
     @property
@@ -73,12 +72,6 @@ class Stage:
     def log(self, level: str, logger: str | None, data: object) -> None:
         self.logged.append((level, logger, data))
 
-    def tools_changed(self) -> None:
-        self.changes += 1
-
-    def closed(self, reason: str) -> None:
-        self.endings.append(reason)
-
     def probe(self, *arguments: str, **settings: Any) -> McpServer:
         """The probe, not started yet."""
         environ = settings.pop("environ", {**os.environ})
@@ -95,7 +88,7 @@ class Stage:
         config: McpServerConfig,
         *,
         environ: dict[str, str] | None = None,
-        tokens: TokenSource | None = None,
+        tokens: ServerTokens | None = None,
         http: McpHttp | None = None,
     ) -> McpServer:
         async def environment() -> Environment:
@@ -109,7 +102,7 @@ class Stage:
             handler=self,
             client=CLIENT,
             tokens=tokens,
-            http=http,
+            http=http or self.http,
             on_status=self.statuses.append,
         )
         self.servers.append(server)
@@ -130,6 +123,7 @@ async def mcp_stage(folder: Path) -> AsyncIterator[Stage]:
         finally:
             for server in stage.servers:
                 await server.close()
+            await stage.http.close()
 
 
 def text_of(result: Any) -> str:

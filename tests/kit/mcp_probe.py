@@ -5,7 +5,7 @@ time that Python needs.
 
 With `--record` every message, and the process's own facts, are written to a file as `{"dir": …, "msg": …}`.
 A fault: `exit` at once, `hang` in initialize, `hang-list` in tools/list, `stubborn` ignores the end of input and
-SIGTERM. What else can go wrong is a tool.
+SIGTERM, `asks` the user when the roots have changed. What else can go wrong is a tool.
 """
 
 from __future__ import annotations
@@ -86,6 +86,10 @@ class Probe:
             if waiting is not None:
                 waiting[1].append(message)
                 waiting[0].set()
+        elif message["method"] == "notifications/roots/list_changed" and self.options.fault == "asks":
+            params = {"message": "Anybody?", "requestedSchema": {"type": "object"}}
+            asking = threading.Thread(target=lambda: self.request("elicitation/create", params), daemon=True)
+            asking.start()
         elif message["method"] == "notifications/cancelled":
             cancelled = self._cancelled.get(message["params"]["requestId"])
             if cancelled is not None:
@@ -147,7 +151,8 @@ class Probe:
             case "tools/call":
                 return self._call(request_id, params, cancelled)
             case "resources/list":
-                return {"resources": [{"uri": "probe://one", "name": "one", "mimeType": "text/plain"}]}
+                one = {"uri": "probe://one", "name": "one", "mimeType": "text/plain", "server": "another"}
+                return {"resources": [5, one]}
             case "resources/templates/list":
                 return {"resourceTemplates": [{"uriTemplate": "probe://{name}", "name": "any"}]}
             case "resources/read":
@@ -263,6 +268,14 @@ def _ask(probe: Probe, call: Call) -> dict[str, Any]:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     params = {"message": call.text or "Who are you?", "mode": "form", "requestedSchema": schema}
     return text_result(json.dumps(_said(probe.request("elicitation/create", params))))
+
+
+def _late(probe: Probe, call: Call) -> dict[str, Any]:
+    """A step behind the answer, and the answer again."""
+    for _ in range(2):
+        probe.send({"id": call.id, "result": text_result("ok")})
+        probe.notify("notifications/progress", {"progressToken": call.token, "progress": 1, "message": "too late"})
+    return NO_ANSWER
 
 
 def _ask_url(probe: Probe, call: Call) -> dict[str, Any]:
@@ -386,6 +399,7 @@ TOOLS: dict[str, Callable[[Probe, Call], dict[str, Any] | None]] = {
     "more": _more,
     "ask": _ask,
     "ask_url": _ask_url,
+    "late": _late,
     "sample": _sample,
     "roots": lambda probe, call: text_result(json.dumps(_said(probe.request("roots/list", {})))),
     "log": _log,

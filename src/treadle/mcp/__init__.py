@@ -20,14 +20,13 @@ def __getattr__(name: str) -> object:
 # fmt: off
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
-    from treadle.mcp.mcp_headers import TokenSource
     from treadle.mcp.mcp_http import McpHttp
     from treadle.mcp.mcp_messages import CallToolResult, ElicitParams, ElicitResult, McpCallError, McpClientInfo
     from treadle.mcp.mcp_messages import McpError, McpProgress, Root, SamplingParams, SamplingResult, ToolAnnotations
-    from treadle.mcp.mcp_messages import read_tool
+    from treadle.mcp.mcp_messages import ToolInfo, read_tool
     from treadle.mcp.mcp_server import McpServer, McpStatus
     from treadle.mcp.mcp_serving import McpCall, McpConnection, ServedTools
-    from treadle.mcp.mcp_session import Allowance, MAX_ASKED, McpReceiver, McpSession
+    from treadle.mcp.mcp_session import Allowance, MAX_ASKED, McpSession, McpTransport
     from treadle.mcp.oauth import OAuthError, challenge_of, discover
     from treadle.mcp.oauth_login import OAuthLogin
     from treadle.mcp.oauth_tokens import ServerTokens, TokenFile

@@ -6,7 +6,7 @@ Their values are secrets: they are learned, so that no log shows them, and no er
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,16 +18,10 @@ from treadle.secrets import learn
 if TYPE_CHECKING:
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.execution.environment import Environment
+    from treadle.mcp.oauth_tokens import ServerTokens
 
 HELPER_S: Final = 30.0
 MAX_HELPER_OUTPUT: Final = 64 << 10
-
-
-class TokenSource(Protocol):
-    """Where the token of an HTTP server comes from, and a new one when it was refused."""
-
-    async def token(self, *, refused: str | None = None) -> str | None:
-        """The token to send, None without one. `refused` is the one that the server has just not taken."""
 
 
 class HeaderSource:
@@ -40,7 +34,7 @@ class HeaderSource:
         *,
         cwd: str,
         environment: Callable[[], Awaitable[Environment]],
-        tokens: TokenSource | None,
+        tokens: ServerTokens | None,
     ) -> None:
         self._config = config
         self._environ = environ

@@ -15,7 +15,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
 import msgspec
@@ -36,7 +36,7 @@ from treadle.http.sse import SseParser, SseTooLarge
 from treadle.http.target import BadUrl, read_url
 from treadle.llm.provider import shown_url
 from treadle.mcp.mcp_messages import McpError, SessionLost
-from treadle.mcp.mcp_session import MAX_FRAME, McpReceiver
+from treadle.mcp.mcp_session import MAX_FRAME, McpSession, McpTransport
 from treadle.secrets import HIDDEN
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ OLD_SERVER_S: Final = 3.0
 RESUMPTIONS: Final = 5
 RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 30.0
+MIN_RETRY_S: Final = 0.1  # whatever the server says: a stream that ends at once would keep us busy
 MAX_REDIRECTS: Final = 3
 
 _REASONS: Final[Mapping[FailureReason, str]] = {
@@ -73,12 +74,6 @@ _REASONS: Final[Mapping[FailureReason, str]] = {
     "tls": "TLS failed",
     "other": "no connection could be made",
 }
-
-
-class Fetched(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class HttpResponse:
@@ -160,19 +155,6 @@ class McpHttp:
         finally:
             pool.release(connection, reuse=connection.is_reusable)
 
-    async def fetch(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        limit: int = 1 << 20,
-    ) -> Fetched:
-        """A small document."""
-        async with self.open(method, url, headers, body) as response:
-            return Fetched(response.status, response.headers, await response.read(limit))
-
     async def close(self) -> None:
         self._closed = True
         await asyncio.gather(*(pool.close() for pool in self._pools.values()))
@@ -207,7 +189,7 @@ class _Stream:
         return {"last-event-id": self.last_id} if self.last_id else {}
 
 
-class HttpTransport:
+class HttpTransport(McpTransport):
     """One session with a server. `headers` are asked for what each request carries, the token among it."""
 
     def __init__(self, http: McpHttp, url: str, headers: HeaderSource, *, name: str, user_agent: str) -> None:
@@ -216,7 +198,7 @@ class HttpTransport:
         self._headers = headers
         self._name = name
         self._user_agent = user_agent
-        self._receiver: McpReceiver | None = None
+        self._session: McpSession | None = None
         self._session_id: str | None = None
         self._version: str | None = None
         self._requests: dict[int, asyncio.Task[None]] = {}
@@ -224,8 +206,8 @@ class HttpTransport:
         self._listens = True  # until the server says that there is nothing to hear
         self._closed = False
 
-    async def open(self, receiver: McpReceiver) -> None:
-        self._receiver = receiver
+    async def open(self, session: McpSession) -> None:
+        self._session = session
         await self._headers.open()
 
     async def send(self, frame: bytes, request_id: int | None = None) -> None:
@@ -268,9 +250,9 @@ class HttpTransport:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     @property
-    def _to(self) -> McpReceiver:
-        assert self._receiver is not None, "it was not opened"
-        return self._receiver
+    def _to(self) -> McpSession:
+        assert self._session is not None, "it was not opened"
+        return self._session
 
     async def _run(self, frame: bytes, request_id: int) -> None:
         try:
@@ -316,45 +298,44 @@ class HttpTransport:
 
     async def _resume(self, stream: _Stream, request_id: int) -> None:
         """The stream ended without the answer: the server may go on with it where it was."""
-        lost = McpError("closed", "the connection was lost before the answer came")
+        try:
+            if stream.last_id:
+                await asyncio.sleep(stream.retry_s)
+                await self._follow(stream, request_id)
+        except McpError:
+            pass  # whatever it is, the call may have been run
+        if self._to.awaits(request_id):
+            raise McpError("closed", "the connection was lost before the answer came")
+
+    async def _listen(self) -> None:
+        """The GET of the session: what the server sends without being asked."""
+        try:
+            await self._follow(_Stream(), None)
+        except (McpError, SseTooLarge) as error:
+            fields = {"server": self._name, "problem": str(error)}
+            logger.debug("what an MCP server says by itself is not heard", fields)
+        finally:
+            self._listening = None  # the next message tries again
+
+    async def _follow(self, stream: _Stream, request_id: int | None) -> None:
+        """Ask for a stream, and for what follows each time that it ends, until the answer to the request is there, or
+        nothing has come several times in a row. Raises `McpError`."""
         tries = 0
-        while self._to.awaits(request_id):
-            if not stream.last_id or tries >= RESUMPTIONS:
-                raise lost
-            await asyncio.sleep(stream.retry_s)
+        while tries < RESUMPTIONS:
             events = stream.events
             try:
                 async with self._ask("GET", None, stream.headers()) as response:
                     if response.status != 200 or response.kind != "text/event-stream":
-                        raise lost
+                        self._listens = self._listens and (request_id is not None or response.status >= 500)
+                        return
                     await self._read(response, stream, request_id)
             except McpError as error:
-                if error.kind != "closed" or error is lost or isinstance(error, SessionLost):
-                    raise lost from None
+                if error.kind != "closed" or isinstance(error, SessionLost):
+                    raise
+            if request_id is not None and not self._to.awaits(request_id):
+                return
             tries = tries + 1 if stream.events == events else 0
-
-    async def _listen(self) -> None:
-        """The GET of the session: what the server sends without being asked."""
-        stream = _Stream()
-        tries = 0
-        try:
-            while tries < RESUMPTIONS:
-                events = stream.events
-                try:
-                    async with self._ask("GET", None, stream.headers()) as response:
-                        if response.status != 200 or response.kind != "text/event-stream":
-                            self._listens = response.status >= 500
-                            return
-                        await self._read(response, stream, None)
-                except SseTooLarge:
-                    return
-                except McpError as error:
-                    if error.kind != "closed" or isinstance(error, SessionLost):
-                        return
-                tries = tries + 1 if stream.events == events else 0
-                await asyncio.sleep(min(stream.retry_s * 2**tries, MAX_RETRY_S))
-        finally:
-            self._listening = None  # the next message tries again
+            await asyncio.sleep(min(stream.retry_s * 2**tries, MAX_RETRY_S))
 
     async def _read(self, response: HttpResponse, stream: _Stream, request_id: int | None) -> None:
         """Pass on the messages of a stream, until it ends or has brought the answer to this request."""
@@ -369,7 +350,7 @@ class HttpTransport:
                             self._to.frame_received(event.data.encode())
                     stream.last_id = parser.last_id or stream.last_id
                     if parser.retry_ms is not None:
-                        stream.retry_s = min(parser.retry_ms / 1000, MAX_RETRY_S)
+                        stream.retry_s = max(MIN_RETRY_S, min(parser.retry_ms / 1000, MAX_RETRY_S))
                     if request_id is not None and clock.when() is None and not self._to.awaits(request_id):
                         clock.reschedule(asyncio.get_running_loop().time() + END_OF_STREAM_S)
         except TimeoutError:

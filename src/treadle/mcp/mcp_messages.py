@@ -72,12 +72,6 @@ class McpClientInfo(_Sent, frozen=True, kw_only=True):
     title: str | None = None
 
 
-class McpInitializeParams(_Sent, frozen=True, kw_only=True):
-    protocol_version: str
-    capabilities: Mapping[str, Any]
-    client_info: McpClientInfo
-
-
 class McpInitializeResult(_Wire, frozen=True, kw_only=True):
     protocol_version: str
     capabilities: Mapping[str, Any] = {}

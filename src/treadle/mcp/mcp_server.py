@@ -19,7 +19,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -46,8 +46,8 @@ from treadle.secrets import is_secret, redact
 if TYPE_CHECKING:
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.execution.environment import Environment
-    from treadle.mcp.mcp_headers import TokenSource
     from treadle.mcp.mcp_http import McpHttp
+    from treadle.mcp.oauth_tokens import ServerTokens
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class McpServer:
         cwd: str,
         handler: McpHandler,
         client: McpClientInfo,
-        tokens: TokenSource | None = None,
+        tokens: ServerTokens | None = None,
         http: McpHttp | None = None,
         on_status: Callable[[McpStatus], None] = lambda _: None,
     ) -> None:
@@ -114,7 +114,6 @@ class McpServer:
         self._client = client
         self._tokens = tokens
         self._http = http
-        self._own_http: McpHttp | None = None  # where its owner has none for all of its servers
         self._on_status = on_status
         self._session: McpSession | None = None
         self._start: asyncio.Task[None] | None = None
@@ -122,10 +121,8 @@ class McpServer:
         self._failure: McpError | None = None
         self._not_before = 0.0
         self._failures = 0
-        self._tools_changed = False
         self._refreshing = asyncio.Lock()
-        self._endings: set[asyncio.Task[None]] = set()  # of sessions whose server has died
-        self._retired: set[McpSession] = set()  # in which requests are still under way
+        self._retired: set[McpSession] = set()  # that are over, or in which requests are still under way
         self._closed = False
         self._log_lines: Allowance | None = None
         self._last_line = ""
@@ -163,8 +160,6 @@ class McpServer:
         for each in (*self._retired, *([] if session is None else [session])):
             await each.close()
         self._retired.clear()
-        if self._endings:
-            await asyncio.wait(tuple(self._endings))
         if self.state not in ("disabled", "cancelled"):
             self.state = "notStarted"
         self._failure = None
@@ -175,8 +170,6 @@ class McpServer:
         """End it for good."""
         self._closed = True
         await self.stop()
-        if self._own_http is not None:
-            await self._own_http.close()
 
     def _start_ended(self, task: asyncio.Task[None]) -> None:
         if self._start is task:
@@ -186,6 +179,9 @@ class McpServer:
 
     async def _start_up(self) -> None:
         loop = asyncio.get_running_loop()
+        for over in [each for each in self._retired if each.is_idle]:  # such as one whose server has died
+            self._retired.discard(over)
+            await over.close()
         await self._pause()
         self.state, self.error = "starting", None
         self._last_line = ""
@@ -214,7 +210,6 @@ class McpServer:
             self._failed(failure, loop.time() - began)
             raise failure from None
         self._session = session
-        self._tools_changed = False
         self.info = session.info
         self._take_tools(tools)
         self.state = "connected"
@@ -281,14 +276,10 @@ class McpServer:
     def _died(self, session: McpSession, reason: str) -> None:
         if self._session is not session:
             return
-        self._session = None
+        self._retire(session)  # its process has ended, with all that it had started
         self.state = "failed"
         self.error = self._clean(reason)
         logger.warning("an MCP server ended", {"server": self.name, "reason": self.error})
-        ending = asyncio.get_running_loop().create_task(session.close())
-        self._endings.add(ending)
-        ending.add_done_callback(self._endings.discard)
-        self._handler.closed(self.error)
 
     async def _new_session(self) -> McpSession:
         session = McpSession(
@@ -297,7 +288,6 @@ class McpServer:
             self._client,
             name=self.name,
             sampling=self.config.sampling,
-            on_tools_changed=self._on_tools_changed,
             on_closed=lambda reason: self._died(session, reason),
         )
         return session
@@ -307,10 +297,9 @@ class McpServer:
         # The one is not loaded for the other: HTTP brings a parser, processes bring the execution layer.
         if config.url is not None:
             from treadle.mcp.mcp_headers import HeaderSource
-            from treadle.mcp.mcp_http import HttpTransport, McpHttp
+            from treadle.mcp.mcp_http import HttpTransport
 
-            if self._http is None:
-                self._http = self._own_http = McpHttp()
+            assert self._http is not None, "the owner of a server with a url has connections for it"
             headers = HeaderSource(
                 config, self._environ, cwd=self._cwd, environment=self._environment, tokens=self._tokens
             )
@@ -319,32 +308,29 @@ class McpServer:
         from treadle.mcp.mcp_stdio import StdioTransport
 
         assert config.command is not None
-        env, policy = child_environment(config, self._environ)
+        passed_on = (*PASSED_ON, *(each if isinstance(each, str) else each.name for each in config.env_vars))
         return StdioTransport(
             await self._environment(),
             (config.command, *config.args),
             cwd=self._cwd if config.cwd is None else os.path.join(self._cwd, config.cwd),
-            env=env,
-            env_policy=policy,
+            env={name: self._environ[name] for name in passed_on if name in self._environ} | config.env,
             name=self.name,
             log_line=self._log_line,
         )
 
     # --- its tools ---------------------------------------------------------------------------------------------------
 
+    @property
+    def tools_changed(self) -> bool:
+        """Whether it has said so since its tools were asked for."""
+        return self._session is not None and self._session.tools_changed
+
     async def refresh_tools(self) -> None:
         """Ask for the tools again, if it said that they have changed. Raises `McpError`."""
         async with self._refreshing:
             session = self._session
-            if not self._tools_changed or session is None:
-                return
-            self._tools_changed = False
-            self._take_tools(await self._list_tools(session, timeout=self.config.startup_timeout_s))
-
-    def _on_tools_changed(self) -> None:
-        if not self._tools_changed:
-            self._tools_changed = True
-            self._handler.tools_changed()
+            if session is not None and session.tools_changed:
+                self._take_tools(await self._list_tools(session, timeout=self.config.startup_timeout_s))
 
     def _take_tools(self, tools: tuple[ToolInfo, ...]) -> None:
         """A new version only where they differ: another list of tools costs a model its cache."""
@@ -355,6 +341,7 @@ class McpServer:
     async def _list_tools(self, session: McpSession, timeout: float | None = None) -> tuple[ToolInfo, ...]:
         tools: dict[str, ToolInfo] = {}
         listed: list[Raw] = []
+        session.tools_changed = False
         try:
             await _all_pages(lambda at: session.request("tools/list", at, McpPage, timeout=timeout), listed)
         except McpError as error:
@@ -461,6 +448,11 @@ class McpServer:
         if self._session is session:
             self._session = None
 
+    def roots_changed(self) -> None:
+        """Notify it, if it runs, that the folders are others in which it may work."""
+        if self._session is not None:
+            self._session.roots_changed()
+
     # --- its words ---------------------------------------------------------------------------------------------------
 
     def _log_line(self, line: str) -> None:
@@ -475,26 +467,6 @@ class McpServer:
 
     def _clean(self, text: str) -> str:
         return redact(text, self._secrets)
-
-
-def child_environment(config: McpServerConfig, environ: Mapping[str, str]) -> tuple[dict[str, str], Any]:
-    """What a server's process gets of the environment: of ours on this machine, else of the executor's."""
-    given = dict(config.env)
-    ours = [each if isinstance(each, str) else each.name for each in config.env_vars if _is_local(each)]
-    theirs = [each.name for each in config.env_vars if not isinstance(each, str) and not _is_local(each)]
-    if config.environment_id == "local":
-        names: Iterable[str] = (*PASSED_ON, *ours, *theirs)
-        return {name: environ[name] for name in names if name in environ} | given, None
-    from treadle.protocol.exec import EnvPolicy
-
-    policy = EnvPolicy(
-        inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=(*PASSED_ON, *theirs)
-    )
-    return {name: environ[name] for name in ours if name in environ} | given, policy
-
-
-def _is_local(variable: Any) -> bool:
-    return isinstance(variable, str) or variable.source == "local"
 
 
 def _secrets(config: McpServerConfig, environ: Mapping[str, str]) -> list[str]:

@@ -26,6 +26,7 @@ from treadle.errors import (
     RpcError,
 )
 from treadle.mcp.mcp_messages import PROTOCOL_VERSIONS, Cancelled, McpClientInfo
+from treadle.mcp.mcp_session import settle
 from treadle.rpc import Answer, Notification, Request, RpcPeer, encode_failure, encode_notification, encode_reply
 from treadle.rpc.message import is_too_deep
 from treadle.rpc.peer import UnmatchedAnswer
@@ -149,12 +150,7 @@ class McpConnection:
             self._channel.send(msgspec.json.encode(body))
             return
         if isinstance(message, Answer):
-            if message.token.done():  # its call was cancelled by the message before
-                pass
-            elif isinstance(message.result, RpcError):
-                message.token.set_exception(message.result)
-            else:
-                message.token.set_result(message.result)
+            settle(message)
         elif isinstance(message, Notification):
             self._notified(message)
         elif isinstance(message, Request):

@@ -15,14 +15,14 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, OVERLOADED, MalformedMessage, RpcError
+from treadle.llm.provider import is_http_url
 from treadle.mcp.mcp_messages import (
     PROTOCOL_VERSIONS,
     Cancelled,
@@ -31,7 +31,6 @@ from treadle.mcp.mcp_messages import (
     LogParams,
     McpClientInfo,
     McpError,
-    McpInitializeParams,
     McpInitializeResult,
     McpProgress,
     Root,
@@ -49,6 +48,7 @@ from treadle.rpc import (
     encode_reply,
 )
 from treadle.rpc.message import MAX_VALUES, count_values, is_too_deep
+from treadle.rpc.peer import UnmatchedAnswer
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -77,32 +77,12 @@ class McpHandler(Protocol):
 
     def log(self, level: str, logger: str | None, data: object) -> None: ...
 
-    def tools_changed(self) -> None:
-        """The server has other tools now: `McpServer.refresh_tools` gets them."""
 
-    def closed(self, reason: str) -> None:
-        """The server ended, or was lost, and nobody has asked for it."""
-
-
-class McpReceiver(Protocol):
-    """Where a transport takes what arrives. None of these may raise."""
-
-    def frame_received(self, frame: bytes) -> None: ...
-
-    def request_failed(self, request_id: int, error: McpError) -> None:
-        """This one request will have no answer."""
-
-    def awaits(self, request_id: int) -> bool:
-        """Whether this request has no answer yet, and somebody waits for it."""
-
-    def transport_closed(self, reason: str) -> None:
-        """Called once, last."""
-
-
-class McpTransport(Protocol):
+class McpTransport:
     """How frames reach a server. Errors are `McpError`."""
 
-    async def open(self, receiver: McpReceiver) -> None: ...
+    async def open(self, session: McpSession) -> None:
+        """Begin; what arrives is for the session."""
 
     async def send(self, frame: bytes, request_id: int | None = None) -> None:
         """Send a frame, of a request if it has an id. May wait for a server that does not read."""
@@ -147,7 +127,6 @@ class McpSession:
         *,
         name: str,
         sampling: bool = False,
-        on_tools_changed: Callable[[], None],
         on_closed: Callable[[str], None],
     ) -> None:
         self._transport = transport
@@ -155,7 +134,6 @@ class McpSession:
         self._client = client
         self._name = name
         self._sampling = sampling
-        self._on_tools_changed = on_tools_changed
         self._on_closed = on_closed
         self._peer: RpcPeer[asyncio.Future[Raw]] = RpcPeer(jsonrpc=True)
         self._progress: dict[int | str, Callable[[McpProgress], None]] = {}
@@ -169,6 +147,7 @@ class McpSession:
         self._strange = Allowance(10, 1 / 60)
         self._end: str | None = None
         self.info: McpInitializeResult = McpInitializeResult(protocol_version="")
+        self.tools_changed: bool = False  # the server has said so, and nobody has asked for them since
 
     @property
     def closed(self) -> str | None:
@@ -183,12 +162,14 @@ class McpSession:
     async def open(self) -> None:
         """Connect and shake hands. Raises `McpError`; `close` is then still to be called."""
         await self._transport.open(self)
-        capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": False}}
+        capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
         if self._sampling:
             capabilities["sampling"] = {}
-        offer = McpInitializeParams(
-            protocol_version=PROTOCOL_VERSIONS[0], capabilities=capabilities, client_info=self._client
-        )
+        offer = {
+            "protocolVersion": PROTOCOL_VERSIONS[0],
+            "capabilities": capabilities,
+            "clientInfo": self._client,
+        }
         self.info = await self.request("initialize", offer, McpInitializeResult)
         version = self.info.protocol_version
         if version not in PROTOCOL_VERSIONS:
@@ -200,7 +181,7 @@ class McpSession:
     async def request(
         self,
         method: str,
-        params: Struct | Mapping[str, Any] | None,
+        params: Mapping[str, Any],
         result_type: type[T],
         *,
         timeout: float | None = None,
@@ -215,9 +196,7 @@ class McpSession:
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         request_id = self._peer.last_id + 1
         if on_progress is not None:
-            given = {} if params is None else params
-            assert isinstance(given, Mapping)
-            params = {**given, "_meta": {**(given.get("_meta") or {}), "progressToken": request_id}}
+            params = {**params, "_meta": {**(params.get("_meta") or {}), "progressToken": request_id}}
             self._progress[request_id] = on_progress
         clock = asyncio.timeout(timeout)
         try:
@@ -243,7 +222,7 @@ class McpSession:
             self._peer.forget(request_id)
             answer.cancel()
         try:
-            return _decode(raw, result_type)
+            return msgspec.json.decode(raw, type=result_type)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise McpError("protocol", f"the answer to {method} is not what MCP says: {error}") from None
 
@@ -256,7 +235,12 @@ class McpSession:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=SEND_S)
 
-    # --- for the transport -------------------------------------------------------------------------------------------
+    def roots_changed(self) -> None:
+        """Notify the server, which asks for the roots then if it wants to know."""
+        if self._end is None:
+            self._spawn(self._post(encode_notification("notifications/roots/list_changed", jsonrpc=True)))
+
+    # --- for the transport: none of these raises ---------------------------------------------------------------------
 
     def frame_received(self, frame: bytes) -> None:
         try:
@@ -265,8 +249,8 @@ class McpSession:
                 return
             message = self._peer.receive(frame)
         except MalformedMessage as error:
-            repaired = _repaired(frame)
-            if repaired is not None:
+            repaired = None if isinstance(error, UnmatchedAnswer) else _repaired(frame)
+            if repaired is not None and repaired != frame:
                 self.frame_received(repaired)
             elif self._strange.take():
                 shown = frame[:_SHOWN].decode("utf-8", "replace")
@@ -274,25 +258,24 @@ class McpSession:
                 logger.warning("an MCP server sent what is no message", fields)
             return
         if isinstance(message, Answer):
-            if not message.token.done():
-                if isinstance(message.result, RpcError):
-                    message.token.set_exception(message.result)
-                else:
-                    message.token.set_result(message.result)
+            settle(message)
         elif isinstance(message, Notification):
             self._notified(message)
         elif isinstance(message, Request):
             self._ask(message)
 
     def request_failed(self, request_id: int, error: McpError) -> None:
+        """This one request will have no answer."""
         answer = self._peer.forget(request_id)
         if answer is not None and not answer.done():
             answer.set_exception(error)
 
     def awaits(self, request_id: int) -> bool:
+        """Whether this request has no answer yet, and somebody waits for it."""
         return self._peer.awaits(request_id)
 
     def transport_closed(self, reason: str) -> None:
+        """Called once, last."""
         self._finish(reason, told=True)
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -344,18 +327,19 @@ class McpSession:
         try:
             match message.method:
                 case "notifications/progress":
-                    progress = _decode(message.params, McpProgress)
+                    progress = msgspec.json.decode(message.params, type=McpProgress)
                     callback = self._progress.get(progress.progress_token)
-                    if callback is not None and self._steps.take():
+                    # After the answer there are no steps, also when both have come at once.
+                    if callback is not None and self._peer.awaits(progress.progress_token) and self._steps.take():
                         callback(progress)
                 case "notifications/message":
                     if self._messages.take():
-                        given = _decode(message.params, LogParams)
+                        given = msgspec.json.decode(message.params, type=LogParams)
                         self._handler.log(given.level, given.logger, given.data)
                 case "notifications/tools/list_changed":
-                    self._on_tools_changed()
+                    self.tools_changed = True
                 case "notifications/cancelled":
-                    asked = _decode(message.params, Cancelled).request_id
+                    asked = msgspec.json.decode(message.params, type=Cancelled).request_id
                     if asked in self._asked:
                         self._asked[asked].cancel()
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -397,18 +381,17 @@ class McpSession:
             case "roots/list":
                 return RootsResult(roots=tuple(self._handler.roots()))
             case "elicitation/create":
-                return await self._while_asking(self._handler.elicit(_decode(request.params, ElicitParams)))
+                form = msgspec.json.decode(request.params, type=ElicitParams)
+                if form.mode == "url" and not is_http_url(form.url or ""):
+                    raise RpcError(INVALID_PARAMS, "the url is no http or https URL")
+                return await self._while_asking(self._handler.elicit(form))
             case "sampling/createMessage" if self._sampling:
-                return await self._while_asking(self._handler.sample(_decode(request.params, SamplingParams)))
+                wanted = msgspec.json.decode(request.params, type=SamplingParams)
+                return await self._while_asking(self._handler.sample(wanted))
         raise RpcError(METHOD_NOT_FOUND, f"this client does not know {request.method[:_SHOWN]}")
 
     async def _while_asking(self, asking: Awaitable[T]) -> T:
         """The clocks of our requests stand still: it is the user who takes the time."""
-        with self._stopped_clocks():
-            return await asking
-
-    @contextmanager
-    def _stopped_clocks(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         if not self._waiting_for_user:
             for clock in self._clocks:
@@ -418,13 +401,23 @@ class McpSession:
                     clock.reschedule(None)
         self._waiting_for_user += 1
         try:
-            yield
+            return await asking
         finally:
             self._waiting_for_user -= 1
             if not self._waiting_for_user:
                 for clock, left in self._clocks.items():
                     if not clock.expired():
                         clock.reschedule(loop.time() + left)
+
+
+def settle(answer: Answer[asyncio.Future[Raw]]) -> None:
+    """Give an answer to who waits for it, if anybody still does."""
+    if answer.token.done():
+        return
+    if isinstance(answer.result, RpcError):
+        answer.token.set_exception(answer.result)
+    else:
+        answer.token.set_result(answer.result)
 
 
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*[,}]')
@@ -440,25 +433,10 @@ def is_bounded(frame: bytes | Raw) -> bool:
     return count_values(data) <= MAX_VALUES and not is_too_deep(data)
 
 
-def _decode(raw: Raw, wanted: type[T]) -> T:
-    return msgspec.json.decode(raw, type=wanted)
-
-
 def _repaired(frame: bytes) -> bytes | None:
-    """A message of valid JSON with bytes that are no UTF-8, or half a surrogate pair, has a `?` there instead; None for
-    one that needs no repair, or that nothing can be made of."""
+    """Valid JSON with a `?` in place of bytes that are no UTF-8 and of half surrogate pairs; None for what is none."""
     try:
-        repaired = json.dumps(json.loads(frame.decode("utf-8", "replace")), ensure_ascii=False).encode(
-            "utf-8", "replace"
-        )
-        return repaired if b"\\ud" in frame.lower() or not _is_utf8(frame) else None
+        text = json.dumps(json.loads(frame.decode("utf-8", "replace")), ensure_ascii=False, separators=(",", ":"))
     except (ValueError, RecursionError):
         return None
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return text.encode("utf-8", "replace")

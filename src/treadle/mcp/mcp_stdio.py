@@ -24,8 +24,7 @@ from treadle.execution.process_values import (
     WriteStatus,
 )
 from treadle.mcp.mcp_messages import McpError
-from treadle.mcp.mcp_session import MAX_FRAME, McpReceiver
-from treadle.protocol.exec import EnvPolicy
+from treadle.mcp.mcp_session import MAX_FRAME, McpSession, McpTransport
 from treadle.transport.stdio import LineFramer
 
 # After its input has ended a server may finish what it does; then it is told to end, and then it is killed.
@@ -36,7 +35,7 @@ CLOSE_S: Final = 10.0
 MAX_LOG_LINE: Final = 4096
 
 
-class StdioTransport:
+class StdioTransport(McpTransport):
     """One process. `log_line` gets what it writes to its standard error, line by line."""
 
     def __init__(
@@ -46,7 +45,6 @@ class StdioTransport:
         *,
         cwd: str,
         env: dict[str, str],
-        env_policy: EnvPolicy | None,
         name: str,
         log_line: Callable[[str], None],
     ) -> None:
@@ -56,7 +54,6 @@ class StdioTransport:
             argv=argv,
             cwd=cwd,
             env=env,
-            env_policy=env_policy,
             pipe_stdin=True,
         )
         self._log_line = log_line
@@ -65,12 +62,12 @@ class StdioTransport:
         self._framer = LineFramer(max_line=MAX_FRAME)
         self._errors = LineFramer(max_line=MAX_LOG_LINE)
 
-    async def open(self, receiver: McpReceiver) -> None:
+    async def open(self, session: McpSession) -> None:
         try:
             self._process = await self._environment.start(self._params)
         except ExecError as error:
             raise McpError("start", error.message) from None
-        self._reading = asyncio.get_running_loop().create_task(self._read(self._process, receiver))
+        self._reading = asyncio.get_running_loop().create_task(self._read(self._process, session))
 
     async def send(self, frame: bytes, request_id: int | None = None) -> None:
         assert self._process is not None
@@ -80,12 +77,6 @@ class StdioTransport:
             return  # it has just ended: `transport_closed` tells why
         if written.status is not WriteStatus.ACCEPTED and not self._process.exited:
             raise McpError("closed", "the server has closed its standard input")
-
-    def negotiated(self, version: str) -> None:
-        pass
-
-    def abandon(self, request_id: int) -> None:
-        pass
 
     async def close(self) -> None:
         process, reading = self._process, self._reading
@@ -104,7 +95,7 @@ class StdioTransport:
             reading.cancel()
         await asyncio.wait([reading])
 
-    async def _read(self, process: Process, receiver: McpReceiver) -> None:
+    async def _read(self, process: Process, session: McpSession) -> None:
         reason = "the server was lost"
         try:
             async for event in process.events():
@@ -115,7 +106,7 @@ class StdioTransport:
                         self._log(event.chunk)
                     case Output():
                         for frame in self._framer.receive(event.chunk):
-                            receiver.frame_received(frame)
+                            session.frame_received(frame)
                         if self._framer.ended:
                             reason = f"{self._framer.end_reason}; the server was stopped"
                             await process.terminate(TERMINATE_S)
@@ -133,7 +124,7 @@ class StdioTransport:
                         await process.terminate(TERMINATE_S)
                         return
         finally:
-            receiver.transport_closed(reason)
+            session.transport_closed(reason)
 
     def _log(self, chunk: bytes) -> None:
         for line in self._errors.receive(chunk):

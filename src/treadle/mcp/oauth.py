@@ -14,14 +14,14 @@ import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from treadle.llm.provider import shown_url
-from treadle.mcp.mcp_http import Fetched, McpHttp
+from treadle.mcp.mcp_http import McpHttp
 from treadle.mcp.mcp_messages import McpError
 
 CLIENT_NAME: Final = "Treadle"
@@ -45,6 +45,12 @@ class OAuthError(McpError):
         self.refused = refused
 
 
+class Fetched(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -57,7 +63,8 @@ async def _ask(
     try:
         async with asyncio.timeout(REQUEST_S):
             for _ in range(MAX_REDIRECTS):
-                answer = await http.fetch(method, url, given, body, limit=MAX_ANSWER)
+                async with http.open(method, url, given, body) as response:
+                    answer = Fetched(response.status, response.headers, await response.read(MAX_ANSWER))
                 target = urljoin(url, answer.headers.get("location", ""))
                 if body is not None or answer.status not in _REDIRECTS or _origin(target) != _origin(url):
                     return answer
@@ -79,9 +86,11 @@ def _checked(url: str, server_url: str, what: str) -> str:
     try:
         parts, server = urlsplit(url), urlsplit(server_url)
         usable = parts.scheme == "https" and bool(parts.hostname)
+        here, of_here = parts.hostname in _LOOPBACK, server.hostname in _LOOPBACK
         if parts.scheme == "http" and server.scheme == "http":
-            same = parts.hostname == server.hostname
-            usable = same or (parts.hostname in _LOOPBACK and server.hostname in _LOOPBACK)
+            usable = parts.hostname == server.hostname or (here and of_here)
+        if here and not of_here:  # what listens on this machine is none of its business
+            usable = False
     except ValueError:
         usable = False
     if not usable or any(character <= " " for character in url):

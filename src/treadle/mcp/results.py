@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
@@ -20,6 +21,7 @@ import msgspec
 
 from treadle.protocol.app.item_parts import ImageUserInput, TextUserInput
 from treadle.tools.command.command_output import cut_to, tokens
+from treadle.tools.view_image import image_type
 
 Output: TypeAlias = str | list[dict[str, Any]]
 """Text, or content parts as the Responses API has them."""
@@ -29,8 +31,8 @@ MAX_TOKENS: Final = 10_000
 MAX_IMAGE_CHARS: Final = 8 * 1024 * 1024  # of base64, in one result: a history is sent again with every request
 _NOTE_TOKENS: Final = 128  # room for the first line and the note
 _MIN_TOKENS: Final = 64
-_MEDIA_TYPE: Final = re.compile(r"image/[A-Za-z0-9.+-]{1,60}")
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+MAX_IMAGES: Final = 20  # in one result: providers refuse a request with a hundred, and the thread with it, for ever
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -57,12 +59,8 @@ def model_output(
         max_tokens: How much of it the model may get.
         sees_images: Whether the model takes images.
     """
-    room = MAX_IMAGE_CHARS
-    parts: list[dict[str, Any]] = []
-    for block in content:
-        part = _part(block, room if sees_images else None)
-        room -= len(part.get("image_url", ""))
-        parts.append(part)
+    room = _Room() if sees_images else None
+    parts = [_part(block, room) for block in content]
     header = f"Wall time: {seconds:.4f} seconds\nOutput:"
     if structured is not None:
         text = _json(structured)
@@ -82,8 +80,16 @@ def model_output(
     return [_text(header), *parts]
 
 
-def _part(block: object, room: int | None) -> dict[str, Any]:
-    """One block. `room` is what images may still have; None where the model takes none."""
+class _Room:
+    """What images may still have."""
+
+    def __init__(self) -> None:
+        self.chars = MAX_IMAGE_CHARS
+        self.images = MAX_IMAGES
+
+
+def _part(block: object, room: _Room | None) -> dict[str, Any]:
+    """One block. `room` is None where the model takes no images."""
     if not isinstance(block, Mapping):
         return _text(_json(block))
     kind, data = block.get("type"), block.get("data")
@@ -94,11 +100,17 @@ def _part(block: object, room: int | None) -> dict[str, Any]:
     if kind == "image" and isinstance(data, str):
         if room is None:
             return _text("<image content omitted because you do not support image input>")
-        media_type = block.get("mimeType")
-        if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type) or not _BASE64.fullmatch(data):
-            return _text("<image content omitted because it is no image in base64>")
-        if len(data) + 100 > room:
+        # Not as the server calls it: one picture that a provider cannot read makes it refuse the whole thread.
+        data = "".join(data.split())
+        media_type = image_type(b64decode(data[:64])) if len(data) % 4 == 0 and _BASE64.fullmatch(data) else None
+        if media_type is None:
+            return _text("<image content omitted because it is no PNG, JPEG, GIF or WebP in base64>")
+        if len(data) + 100 > room.chars:
             return _text(f"<image content omitted because it is too large: {len(data)} characters of base64>")
+        if not room.images:
+            return _text("<image content omitted because there are too many>")
+        room.chars -= len(data) + 100
+        room.images -= 1
         return {"type": "input_image", "image_url": f"data:{media_type};base64,{data}", "detail": "high"}
     return _text(_json(block))
 
@@ -138,13 +150,12 @@ def _within(parts: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
 def prompt_input(messages: Sequence[object]) -> list[TextUserInput | ImageUserInput]:
     """The messages of a prompt as the input of one turn, in their order. What the assistant is supposed to have said is
     marked, because it comes from the user now."""
-    room = MAX_IMAGE_CHARS
+    room = _Room()
     found: list[TextUserInput | ImageUserInput] = []
     for message in messages:
         role, block = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None, message)
         part = _part(_embedded(block), room)
         if part["type"] == "input_image":
-            room -= len(part["image_url"])
             found.append(ImageUserInput(url=part["image_url"]))
         else:
             found.append(TextUserInput(text="Assistant: " * (role == "assistant") + part["text"]))

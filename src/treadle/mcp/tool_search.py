@@ -11,12 +11,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.mcp.tool_specs import OfferedTool, ToolNames, namespace_spec
+from treadle.mcp.mcp_messages import ToolInfo
+from treadle.mcp.tool_specs import ToolNames, namespace_spec
 
 NAME: Final = "tool_search"
 DEFAULT_LIMIT: Final = 8
@@ -24,8 +25,6 @@ MAX_LIMIT: Final = 50
 _SHARE_OF_WINDOW: Final = 10  # a tenth: what is left is for the work
 _BYTES_PER_TOKEN: Final = 4
 _MAX_SOURCE: Final = 300  # characters of what a server says of itself
-
-T = TypeVar("T", bound=OfferedTool)
 
 
 def too_many(specs: Iterable[bytes | Raw], context_window: int) -> bool:
@@ -48,21 +47,21 @@ _NAME_WEIGHT: Final = 3  # a word of the name counts as often as this in the des
 _MAX_TEXT: Final = 10_000
 
 
-class FoundTool(Struct, Generic[T], frozen=True):
+class FoundTool(Struct, frozen=True):
     """A tool, and the server that has it."""
 
     server: str
-    tool: T
+    tool: ToolInfo
 
 
-class ToolIndex(Generic[T]):
+class ToolIndex:
     """All tools that can be found.
 
     Args:
         servers: The tools of each server.
     """
 
-    def __init__(self, servers: Mapping[str, Sequence[T]]) -> None:
+    def __init__(self, servers: Mapping[str, Sequence[ToolInfo]]) -> None:
         self._tools = [FoundTool(server, tool) for server, tools in servers.items() for tool in tools]
         self._counts = [_terms(found.server, found.tool) for found in self._tools]
         self._lengths = [sum(counts.values()) for counts in self._counts]
@@ -72,7 +71,7 @@ class ToolIndex(Generic[T]):
     def __len__(self) -> int:
         return len(self._tools)
 
-    def search(self, query: str, limit: int = DEFAULT_LIMIT) -> list[FoundTool[T]]:
+    def search(self, query: str, limit: int = DEFAULT_LIMIT) -> list[FoundTool]:
         """The best first; of two that are as good, the one that was named first."""
         terms = set(_words(query[:_MAX_TEXT]))
         scored = [(self._score(terms, place), -place) for place in range(len(self._tools))]
@@ -89,7 +88,7 @@ class ToolIndex(Generic[T]):
         return score
 
 
-def _terms(server: str, tool: OfferedTool) -> Counter[str]:
+def _terms(server: str, tool: ToolInfo) -> Counter[str]:
     counts = Counter({word: count * _NAME_WEIGHT for word, count in Counter(_words(tool.name)).items()})
     counts.update(_words(server))
     counts.update(_words((tool.description or "")[:_MAX_TEXT]))
@@ -159,7 +158,7 @@ def _source(said: str) -> str:
     return line if len(line) <= _MAX_SOURCE else line[: _MAX_SOURCE - 1] + "…"
 
 
-def found_specs(names: ToolNames, found: Iterable[FoundTool[T]], instructions: Mapping[str, str | None]) -> list[Raw]:
+def found_specs(names: ToolNames, found: Iterable[FoundTool], instructions: Mapping[str, str | None]) -> list[Raw]:
     """The namespaces of what was found, in an order that does not depend on when it was found: a provider's cache ends
     where the tools differ.
 
@@ -168,13 +167,13 @@ def found_specs(names: ToolNames, found: Iterable[FoundTool[T]], instructions: M
         found: What searches gave.
         instructions: What the servers say of themselves.
     """
-    by_server: dict[str, list[T]] = {}
+    by_server: dict[str, list[ToolInfo]] = {}
     for each in found:
         by_server.setdefault(each.server, []).append(each.tool)
     return [namespace_spec(names, server, instructions.get(server), by_server[server]) for server in sorted(by_server)]
 
 
-def plain_answer(names: ToolNames, found: Sequence[FoundTool[T]]) -> str:
+def plain_answer(names: ToolNames, found: Sequence[FoundTool]) -> str:
     """What the model gets that has searched: the tools are offered with the next request."""
     if not found:
         return "No tool matches. Try other words."

@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
+from treadle.mcp.mcp_messages import ToolInfo
 from treadle.rpc.message import is_too_deep
 
 MAX_NAME: Final = 64
@@ -29,17 +30,6 @@ _PREFIX: Final = "mcp__"
 _HASH: Final = 8
 _BAD_LETTERS: Final = re.compile(r"[^A-Za-z0-9_]")
 _SEPARATORS: Final = re.compile(r"[^A-Za-z0-9]+")
-
-
-class OfferedTool(Protocol):
-    """What is said of a tool: `ToolInfo` is this."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str | None: ...
-    @property
-    def input_schema(self) -> Raw: ...
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -130,7 +120,7 @@ def namespace_spec(
     names: ToolNames,
     server: str,
     instructions: str | None,
-    tools: Iterable[OfferedTool],
+    tools: Iterable[ToolInfo],
 ) -> Raw:
     """All tools of a server, as a member of `tools` in a request of the Responses API.
 
@@ -151,7 +141,7 @@ def namespace_spec(
     return Raw(msgspec.json.encode(spec))
 
 
-def _function(name: str, tool: OfferedTool) -> dict[str, object]:
+def _function(name: str, tool: ToolInfo) -> dict[str, object]:
     return {
         "type": "function",
         "name": name,

@@ -65,7 +65,7 @@ class RpcPeer(Generic[T]):
         """Nobody waits for this answer any more; when it comes, it is one that was not asked for."""
         return self._pending.pop(request_id, None)
 
-    def awaits(self, request_id: int) -> bool:
+    def awaits(self, request_id: int | str) -> bool:
         return request_id in self._pending
 
     def drain(self) -> list[T]:

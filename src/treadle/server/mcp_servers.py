@@ -52,8 +52,6 @@ class McpServers:
         self._server = server
         self._shared: dict[bytes, SharedServer] = {}
         self._own: dict[McpServer, McpServerConfig] = {}  # of the threads
-        self._inspected: dict[bytes, McpServer] = {}  # of none, for a while
-        self._clocks: dict[bytes, asyncio.TimerHandle] = {}
         self._http: McpHttp | None = None
         self._logins: set[str] = set()  # that wait for a browser
 
@@ -62,13 +60,17 @@ class McpServers:
             made = self._make(config, cwd, user, user.status_changed)
             self._own[made] = connection_of(config)
             return made
-        key = _key(config)
+        shared = self._of_no_thread(config)
+        shared.users.add(user)
+        return shared.server
+
+    def _of_no_thread(self, config: McpServerConfig) -> SharedServer:
+        key = msgspec.json.encode(connection_of(config), order="deterministic")
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = SharedServer(key)
             shared.server = self._make(connection_of(config), self._server.home, shared, shared.status_changed)
-        shared.users.add(user)
-        return shared.server
+        return shared
 
     def _make(
         self, config: McpServerConfig, cwd: str, handler: McpHandler, on_status: Callable[[McpStatus], None]
@@ -95,45 +97,34 @@ class McpServers:
 
     async def disconnect(self, server: McpServer, user: ThreadServer) -> None:
         shared = next((shared for shared in self._shared.values() if shared.server is server), None)
-        if shared is not None:
+        if shared is None:
+            self._own.pop(server, None)
+            await server.close()
+        else:
             shared.users.discard(user)
-            if shared.users:
-                return
-            del self._shared[shared.key]
-        self._own.pop(server, None)
-        await server.close()
+            await self._close_unused(shared)
+
+    async def _close_unused(self, shared: SharedServer) -> None:
+        if not shared.users and shared.looked_at is None and self._shared.pop(shared.key, None) is not None:
+            await shared.server.close()
 
     async def inspect(self, config: McpServerConfig) -> McpServer | None:
         """A server of the settings, outside of any thread, started; None when it is disabled. One that runs is taken,
         so that there is no second copy of it. How its start went is in its `state`."""
         if not config.enabled:
             return None
-        key, wanted = _key(config), connection_of(config)
-        if (shared := self._shared.get(key)) is not None:
+        wanted = connection_of(config)
+        running = (one for one, other in self._own.items() if other == wanted and one.state == "connected")
+        found = next(running, None)
+        if found is None:
+            shared = self._of_no_thread(config)
+            shared.look_at(lambda: self._server.spawn(self._close_unused(shared), f"end of MCP server {config.name}"))
             found = shared.server
-        else:
-            running = (one for one, other in self._own.items() if other == wanted and one.state == "connected")
-            found = next(running, None) or self._inspected_here(key, wanted)
         try:
             await found.ready()
         except McpError as error:
             logger.info("an MCP server is not there", {"server": config.name, "reason": error.message})
         return found
-
-    def _inspected_here(self, key: bytes, config: McpServerConfig) -> McpServer:
-        server = self._inspected.get(key)
-        if server is None:
-            handler = SharedServer(key)  # without users: whatever the server asks is declined
-            server = self._inspected[key] = self._make(config, self._server.home, handler, handler.status_changed)
-        if (clock := self._clocks.pop(key, None)) is not None:
-            clock.cancel()
-        self._clocks[key] = asyncio.get_running_loop().call_later(INSPECTED_S, self._forget, key)
-        return server
-
-    def _forget(self, key: bytes) -> None:
-        self._clocks.pop(key, None)
-        if (server := self._inspected.pop(key, None)) is not None:
-            self._server.spawn(server.close(), f"end of MCP server {server.name}")
 
     async def approve_always(self, server: str, tool: str) -> str | None:
         from treadle.config.config_access import remember_tool_approval
@@ -147,11 +138,11 @@ class McpServers:
 
     async def close(self) -> None:
         """End those that belong to no thread; threads end their own."""
-        for clock in self._clocks.values():
-            clock.cancel()
-        servers = [*(shared.server for shared in self._shared.values()), *self._inspected.values()]
-        self._shared, self._inspected = {}, {}
-        await asyncio.gather(*(server.close() for server in servers))
+        shared, self._shared = self._shared.values(), {}
+        for each in shared:
+            if each.looked_at is not None:
+                each.looked_at.cancel()
+        await asyncio.gather(*(each.server.close() for each in shared))
         if self._http is not None:
             await self._http.close()
 
@@ -200,18 +191,27 @@ class McpServers:
         return McpServerOauthLoginResponse(authorization_url=url, login_id=login_id)
 
 
-def _key(config: McpServerConfig) -> bytes:
-    return msgspec.json.encode(connection_of(config), order="deterministic")
-
-
 class SharedServer:
-    """One server for several threads, as an `McpHandler`: it passes on what the server asks and says."""
+    """One server for several threads, as an `McpHandler`: it passes on what the server asks and says. One that was only
+    looked at has no users: whatever it asks is declined."""
 
     server: McpServer
 
     def __init__(self, key: bytes) -> None:
         self.key: bytes = key
         self.users: set[ThreadServer] = set()
+        self.looked_at: asyncio.TimerHandle | None = None  # until then it stays
+
+    def look_at(self, then: Callable[[], object]) -> None:
+        """Somebody looks at it outside of any thread: so it stays for a while."""
+
+        def over() -> None:
+            self.looked_at = None
+            then()
+
+        if self.looked_at is not None:
+            self.looked_at.cancel()
+        self.looked_at = asyncio.get_running_loop().call_later(INSPECTED_S, over)
 
     def _caller(self) -> ThreadServer | None:
         calling = [user for user in self.users if user.has_call]
@@ -239,11 +239,3 @@ class SharedServer:
         user = next(iter(self.users), None)
         if user is not None:
             user.log(level, logger, data)
-
-    def tools_changed(self) -> None:
-        for user in tuple(self.users):
-            user.tools_changed()
-
-    def closed(self, reason: str) -> None:
-        for user in tuple(self.users):
-            user.closed(reason)

@@ -144,7 +144,7 @@ async def test_what_a_server_says_and_asks_meanwhile(tmp_path: Path, transport: 
         version = server.tools_version
         await server.call_tool("more", {})
         async with asyncio.timeout(DEADLINE_S):
-            while not stage.changes:  # over HTTP it comes by the GET
+            while not server.tools_changed:  # over HTTP it comes by the GET
                 await asyncio.sleep(0.01)
         await server.refresh_tools()
         assert server.tools_version == version + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_stage import http_probe, mcp_stage, text_of
-from treadle.mcp import ElicitParams, ElicitResult, McpCallError, McpError, McpHttp, McpProgress
+from treadle.mcp import ElicitParams, ElicitResult, McpCallError, McpError, McpHttp, McpProgress, ServerTokens
 from treadle.secrets import known
 
 pytestmark = pytest.mark.anyio
@@ -74,11 +74,10 @@ async def test_what_the_server_asks_comes_with_the_stream_of_the_call(tmp_path: 
 async def test_what_the_server_says_by_itself_comes_with_the_get(tmp_path: Path) -> None:
     async with mcp_stage(tmp_path) as stage, http_probe(stage, "--json") as probe:
         server = probe.server()
-        changed = asyncio.Event()
-        stage.tools_changed = changed.set  # type: ignore[method-assign]
         await server.call_tool("more", {"text": "later"})
         async with asyncio.timeout(DEADLINE_S):
-            await changed.wait()
+            while not server.tools_changed:
+                await asyncio.sleep(0.01)
         await server.refresh_tools()
         assert "later" in {tool.name for tool in server.tools}
 
@@ -199,7 +198,7 @@ async def test_a_refused_token_is_told_with_what_to_do(tmp_path: Path) -> None:
             await server.ready()
 
 
-class _Tokens:
+class _Tokens(ServerTokens):
     def __init__(self, *tokens: str) -> None:
         self._tokens = list(tokens)
         self.refused: list[str | None] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from treadle.errors import RpcError
 from treadle.testing import MockModel
 
 pytestmark = pytest.mark.anyio
+CHANGED_ROOTS = "notifications/roots/list_changed"
 ASKING: Json = {"full_access": False, "approval_policy": "on-request", "sandbox_mode": "workspace-write"}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -135,6 +137,46 @@ async def test_a_call_of_the_client_asks_too_without_a_turn(tmp_path: Path) -> N
         assert stage.client.told(ASKED)[0]["params"]["turnId"] is None
         await run_calls(stage, thread, call("echo"))
         await check_thread(stage, thread)
+
+
+async def test_a_question_without_a_call_is_for_nobody(tmp_path: Path) -> None:
+    """Nobody would take it back."""
+    table = probe_table(tmp_path, "probe", "--fault", "asks", default_tools_approval_mode="approve")
+    async with mcp_scene(tmp_path, table, **ASKING) as stage:
+        thread = await stage.start()
+        await run_calls(stage, thread, call("echo"))
+        roots = {"threadId": thread, "runtimeWorkspaceRoots": [str(tmp_path)]}
+        await stage.client.request("thread/resume", roots)
+        async with asyncio.timeout(60):
+            while {"action": "cancel"} not in [answer.get("result") for answer in heard(tmp_path)]:
+                await asyncio.sleep(0.01)
+        assert stage.client.told(ASKED) == []
+
+
+async def test_what_follows_the_answer_is_overlooked(tmp_path: Path) -> None:
+    async with mcp_scene(tmp_path) as stage:
+        thread = await stage.start()
+        outputs = await run_calls(stage, thread, call("late", None, "c1"), call("echo", "on", "c2"))
+        assert [output.partition("Output:")[2].strip() for output in outputs.values()] == ["ok", "on"]
+        assert [item["status"] for item in items(stage)] == ["completed", "completed"]
+        assert "too late" not in json.dumps(stage.client.messages)
+
+
+async def test_a_server_hears_of_other_roots(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    async with mcp_scene(tmp_path) as stage:
+        thread = await stage.start()
+        await run_calls(stage, thread, call("roots"))
+        (hello,) = heard(tmp_path, "initialize")
+        assert hello["params"]["capabilities"]["roots"] == {"listChanged": True}
+        await run_calls(stage, thread, call("roots"), model="mock-model-2", runtimeWorkspaceRoots=None)
+        assert heard(tmp_path, CHANGED_ROOTS) == []
+        outputs = await run_calls(stage, thread, call("roots", None, "c3"), runtimeWorkspaceRoots=[str(other)])
+        assert _said(outputs["c3"]) == {"roots": [{"uri": other.as_uri(), "name": "other"}]}
+        assert len(heard(tmp_path, CHANGED_ROOTS)) == 1
+        await run_calls(stage, thread, call("roots"), cwd=str(other))  # it is the only root already
+        assert len(heard(tmp_path, CHANGED_ROOTS)) == 1
 
 
 async def test_the_roots_are_the_workspace(tmp_path: Path) -> None:

@@ -7,29 +7,20 @@ from typing import Final
 
 import msgspec
 from hypothesis import strategies as st
-from msgspec import Raw, Struct
+from msgspec import Raw
+
+from treadle.mcp import ToolInfo, read_tool
 
 DATA: Final = Path(__file__).parents[2] / "data" / "mcp"
 
 
-class Offered(Struct, frozen=True):
-    """What is said of a tool, as `ToolInfo` has it."""
-
-    name: str
-    description: str | None = None
-    input_schema: Raw = Raw(b'{"type":"object"}')
+def offered_tool(name: str, description: str | None = None) -> ToolInfo:
+    return ToolInfo(name=name, description=description, input_schema=Raw(b'{"type":"object"}'))
 
 
-class _OnTheWire(Struct, frozen=True, rename="camel"):
-    name: str
-    description: str | None = None
-    input_schema: Raw = Raw(b"{}")
-
-
-def offered(listed: bytes) -> list[Offered]:
+def offered(listed: bytes) -> list[ToolInfo]:
     """The tools of a `tools/list`."""
-    read = msgspec.json.decode(listed, type=list[_OnTheWire])
-    return [Offered(tool.name, tool.description, tool.input_schema) for tool in read]
+    return [read_tool(raw) for raw in msgspec.json.decode(listed, type=list[Raw])]
 
 
 json_values: Final[st.SearchStrategy[object]] = st.recursive(

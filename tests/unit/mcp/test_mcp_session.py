@@ -24,10 +24,10 @@ from treadle.mcp import (
     McpClientInfo,
     McpError,
     McpProgress,
-    McpReceiver,
     McpServer,
     McpSession,
     McpStatus,
+    McpTransport,
     Root,
     SamplingParams,
     SamplingResult,
@@ -44,7 +44,7 @@ INITIALIZED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "
 Json = dict[str, Any]
 
 
-class Fake:
+class Fake(McpTransport):
     """A server in memory: what it does with a request is `on`, by method; it is silent about what is not there."""
 
     def __init__(self) -> None:
@@ -56,15 +56,15 @@ class Fake:
             "tools/list": lambda _: {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
         }
         self.arrived = asyncio.Event()
-        self._receiver: McpReceiver | None = None
+        self._receiver: McpSession | None = None
 
     @property
-    def to(self) -> McpReceiver:
+    def to(self) -> McpSession:
         assert self._receiver is not None
         return self._receiver
 
-    async def open(self, receiver: McpReceiver) -> None:
-        self._receiver = receiver
+    async def open(self, session: McpSession) -> None:
+        self._receiver = session
 
     async def send(self, frame: bytes, request_id: int | None = None) -> None:
         message = json.loads(frame)
@@ -118,12 +118,6 @@ class Owner:
     def log(self, level: str, logger: str | None, data: object) -> None:
         self.logged.append(data)
 
-    def tools_changed(self) -> None:
-        pass
-
-    def closed(self, reason: str) -> None:
-        pass
-
 
 async def opened(fake: Fake, owner: Owner | None = None, endings: list[str] | None = None) -> McpSession:
     session = McpSession(
@@ -131,7 +125,6 @@ async def opened(fake: Fake, owner: Owner | None = None, endings: list[str] | No
         owner or Owner(),
         CLIENT,
         name="fake",
-        on_tools_changed=lambda: None,
         on_closed=(list[str]() if endings is None else endings).append,
     )
     await session.open()
@@ -179,7 +172,7 @@ async def test_a_late_answer_is_not_that_of_the_next_request() -> None:
 async def test_initialize_is_never_cancelled() -> None:
     fake = Fake()
     del fake.on["initialize"]
-    session = McpSession(fake, Owner(), CLIENT, name="x", on_tools_changed=lambda: None, on_closed=lambda _: None)
+    session = McpSession(fake, Owner(), CLIENT, name="x", on_closed=lambda _: None)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await session.open()
@@ -232,6 +225,33 @@ async def test_text_that_is_no_unicode_is_repaired() -> None:
     [request] = await fake.until("tools/call")
     fake.raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":["a\\ud800b\xffc"]}}' % request["id"])
     assert (await asking).content == ("a?b\ufffdc",)
+    await session.close()
+
+
+async def test_an_answer_that_is_too_late_is_overlooked_whatever_it_says() -> None:
+    fake = Fake()
+    session = await opened(fake)
+    fake.raw(b'{"jsonrpc":"2.0","id":77,"result":{"content":["C:\\\\udemy"]}}')  # looks like half a character
+    fake.raw(b'{"jsonrpc":"2.0","id":77,"no":"C:\\\\udemy"}')
+    asking = asyncio.ensure_future(call(session))
+    [request] = await fake.until("tools/call")
+    fake.say({"id": request["id"], "result": {"content": ["here"]}})
+    assert (await asking).content == ("here",)
+    await session.close()
+
+
+async def test_a_server_shows_the_user_no_file() -> None:
+    fake, owner = Fake(), Owner()
+    session = await opened(fake, owner)
+    for url in ("file:///etc/passwd", "javascript:alert(1)", "", "http://"):
+        params = {"message": "Look", "mode": "url", "url": url, "elicitationId": "1"}
+        fake.say({"id": f"ask {url}", "method": "elicitation/create", "params": params})
+    async with asyncio.timeout(DEADLINE_S):
+        while len(answers := [each for each in fake.sent if "error" in each]) < 4:
+            fake.arrived.clear()
+            await fake.arrived.wait()
+    assert {answer["error"]["code"] for answer in answers} == {-32602}
+    assert owner.asked == 0
     await session.close()
 
 

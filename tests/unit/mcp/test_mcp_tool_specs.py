@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from treadle.mcp import ToolNames, model_schema, namespace_spec, real_arguments
-from unit.mcp.offered import DATA, Offered, json_values, offered
+from unit.mcp.offered import DATA, json_values, offered, offered_tool
 
 NAMES = ToolNames({"probe": ["echo", "odd.name-x/y z"], "other": ["echo"]})
 
@@ -31,7 +31,7 @@ def test_a_server_is_described_as_the_real_program_does() -> None:
 
 def test_a_server_that_says_nothing_of_itself_has_a_description_all_the_same() -> None:
     names = ToolNames({"web": ["hello"]})
-    spec = json.loads(bytes(namespace_spec(names, "web", None, [Offered("hello", "say hello")])))
+    spec = json.loads(bytes(namespace_spec(names, "web", None, [offered_tool("hello", "say hello")])))
     assert spec["description"] == "Tools in the mcp__web namespace."
 
 
@@ -234,5 +234,5 @@ def test_a_schema_that_is_too_deep_ends_somewhere() -> None:
 
 
 def test_a_description_cannot_fill_a_request() -> None:
-    spec = json.loads(bytes(namespace_spec(NAMES, "other", "x" * 50_000, [Offered("echo", "y" * 50_000)])))
+    spec = json.loads(bytes(namespace_spec(NAMES, "other", "x" * 50_000, [offered_tool("echo", "y" * 50_000)])))
     assert len(spec["description"]) == len(spec["tools"][0]["description"]) == 10_000

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from treadle.mcp import MAX_ITEM_BYTES, ResultFiles, item_result, model_output, 
 from treadle.protocol.app import ImageUserInput, TextUserInput
 from treadle.tools import tokens
 from unit.mcp.offered import DATA, json_values
+
+PNG = b64encode(b"\x89PNG\r\n\x1a\n0123").decode()
+JPEG = b64encode(b"\xff\xd8\xff").decode()
 
 
 def _output(content: list[Any], structured: object = None, **more: Any) -> results.Output:
@@ -46,24 +50,25 @@ def test_a_result_is_given_to_the_model_as_the_real_program_does(line: str) -> N
 
 
 def test_images_stay_beside_structured_content() -> None:
-    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    image = {"type": "image", "data": PNG, "mimeType": "image/png"}
     made = _output([_text("n is 4"), image], {"n": 4})
     assert _texts(made) == ["Wall time: 0.2500 seconds\nOutput:", '{"n":4}']
-    assert made[-1] == {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "high"}
+    assert made[-1] == {"type": "input_image", "image_url": "data:image/png;base64," + PNG, "detail": "high"}
 
 
 def test_a_model_without_eyes_is_told_of_the_image() -> None:
-    made = _output([{"type": "image", "data": "AAAA", "mimeType": "image/png"}], sees_images=False)
+    made = _output([{"type": "image", "data": PNG, "mimeType": "image/png"}], sees_images=False)
     assert _texts(made)[1] == "<image content omitted because you do not support image input>"
 
 
 @pytest.mark.parametrize(
     "image",
     [
-        {"type": "image", "data": "AAAA", "mimeType": "text/html"},
+        {"type": "image", "data": b64encode(b"<svg>...").decode(), "mimeType": "image/svg+xml"},
+        {"type": "image", "data": b64encode(b"no picture at all").decode(), "mimeType": "image/png"},
+        {"type": "image", "data": PNG[:-1], "mimeType": "image/png"},
         {"type": "image", "data": "no base64!", "mimeType": "image/png"},
-        {"type": "image", "data": "AAAA"},
-        {"type": "image", "data": "A" * results.MAX_IMAGE_CHARS, "mimeType": "image/png"},
+        {"type": "image", "data": PNG + "A" * results.MAX_IMAGE_CHARS, "mimeType": "image/png"},
     ],
 )
 def test_an_image_that_no_provider_takes_is_left_out(image: dict[str, str]) -> None:
@@ -188,12 +193,23 @@ def test_no_place_for_a_file_is_no_failure(files: ResultFiles, tmp_path: Path, m
     assert files.keep("whole") is None
 
 
+def test_ten_thousand_parts_are_no_ten_thousand_parts_for_the_model() -> None:
+    """A thread whose history a provider refuses is lost."""
+    image = {"type": "image", "data": PNG, "mimeType": "image/png"}
+    made = _output([*[image] * 10_000, *[_text("x")] * 10_000])
+    assert isinstance(made, list)
+    kinds = [part["type"] for part in made]
+    assert kinds.count("input_image") == results.MAX_IMAGES
+    assert kinds.count("input_text") < 3_000
+    assert "more texts were left out" in json.dumps(made)
+
+
 def test_a_prompt_is_text_and_images() -> None:
-    picture = {"uri": "x://y", "mimeType": "image/png", "blob": "AAAA"}
-    other = {"uri": "x://y", "mimeType": "text/plain", "blob": "AAAA"}
+    picture = {"uri": "x://y", "mimeType": "image/png", "blob": PNG}
+    other = {"uri": "x://y", "mimeType": "text/plain", "blob": PNG}
     contents: list[object] = [
         {"type": "text", "text": "one"},
-        {"type": "image", "data": "BBBB", "mimeType": "image/png"},
+        {"type": "image", "data": "\n" + JPEG, "mimeType": "image/png"},
         {"type": "resource", "resource": {"uri": "x://y", "text": "two"}},
         {"type": "resource", "resource": picture},
         {"type": "resource", "resource": other},
@@ -203,9 +219,9 @@ def test_a_prompt_is_text_and_images() -> None:
     found = prompt_input([*({"role": "user", "content": content} for content in contents), 5])
     assert found == [
         TextUserInput(text="one"),
-        ImageUserInput(url="data:image/png;base64,BBBB"),
+        ImageUserInput(url="data:image/jpeg;base64," + JPEG),
         TextUserInput(text="two"),
-        ImageUserInput(url="data:image/png;base64,AAAA"),
+        ImageUserInput(url="data:image/png;base64," + PNG),
         TextUserInput(text=json.dumps({"type": "resource", "resource": other}, separators=(",", ":"))),
         TextUserInput(text='{"type":"resource","resource":7}'),
         TextUserInput(text='"odd"'),
@@ -216,7 +232,7 @@ def test_a_prompt_is_text_and_images() -> None:
 
 
 def test_the_images_of_a_prompt_are_bounded() -> None:
-    image = {"type": "image", "data": "A" * (results.MAX_IMAGE_CHARS * 2 // 3), "mimeType": "image/png"}
+    image = {"type": "image", "data": PNG + "A" * (results.MAX_IMAGE_CHARS * 2 // 3 & ~3), "mimeType": "image/png"}
     first, second = prompt_input([{"role": "user", "content": image}] * 2)
     assert isinstance(first, ImageUserInput)
     assert isinstance(second, TextUserInput)

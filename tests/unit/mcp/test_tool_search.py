@@ -18,10 +18,10 @@ from treadle.mcp import (
     search_spec,
     too_many,
 )
-from unit.mcp.offered import DATA, Offered
+from unit.mcp.offered import DATA, offered_tool
 
 RECORDED = json.loads((DATA / "tool_search.json").read_text())
-TOOLS = [Offered(tool["name"], tool["description"]) for tool in RECORDED["tools"]]
+TOOLS = [offered_tool(tool["name"], tool["description"]) for tool in RECORDED["tools"]]
 
 
 def test_the_same_kind_of_tools_is_found_as_by_the_real_program() -> None:
@@ -52,7 +52,7 @@ def test_what_servers_say_of_themselves_cannot_fill_a_request() -> None:
 
 
 def test_what_was_found_is_offered_in_the_same_order_whenever_it_was_found() -> None:
-    tools = {"a": [Offered("x", "one word"), Offered("w", "one word")], "b": [Offered("y", "one word")]}
+    tools = {"a": [offered_tool("x", "one word"), offered_tool("w", "one word")], "b": [offered_tool("y", "one word")]}
     names = ToolNames({server: [tool.name for tool in offered] for server, offered in tools.items()})
     found = ToolIndex(tools).search("word")
     specs = [[bytes(spec) for spec in found_specs(names, order, {})] for order in (found, found[::-1])]
@@ -63,8 +63,11 @@ def test_what_was_found_is_offered_in_the_same_order_whenever_it_was_found() -> 
 def test_names_descriptions_and_servers_are_searched() -> None:
     index = ToolIndex(
         {
-            "git_hub": [Offered("createPullRequest", "Opens one"), Offered("list_issues", "What is to be done")],
-            "weather": [Offered("forecast", "Will it rain, in any city?")],
+            "git_hub": [
+                offered_tool("createPullRequest", "Opens one"),
+                offered_tool("list_issues", "What is to be done"),
+            ],
+            "weather": [offered_tool("forecast", "Will it rain, in any city?")],
         }
     )
     for query, expected in [
@@ -79,13 +82,13 @@ def test_names_descriptions_and_servers_are_searched() -> None:
 
 
 def test_a_word_of_the_name_counts_more() -> None:
-    tools = [Offered("read", "a file, deletes nothing"), Offered("delete", "removes a file")]
+    tools = [offered_tool("read", "a file, deletes nothing"), offered_tool("delete", "removes a file")]
     assert ToolIndex({"s": tools}).search("delete")[0].tool.name == "delete"
 
 
 def test_what_was_found_is_called_by_the_name_that_the_answer_gives() -> None:
     names = ToolNames({"s": ["a.b"]})
-    found = ToolIndex({"s": [Offered("a.b", "does it")]}).search("does")
+    found = ToolIndex({"s": [offered_tool("a.b", "does it")]}).search("does")
     assert plain_answer(names, found) == "You can call these tools now:\n- mcp__s__a_b: does it"
     assert names.find(None, "mcp__s__a_b") == ("s", "a.b")
     assert plain_answer(names, []) == "No tool matches. Try other words."
@@ -108,7 +111,7 @@ def test_too_many_is_a_matter_of_the_window() -> None:
     st.lists(st.tuples(st.text(max_size=20), st.text(max_size=60)), max_size=8),
 )
 def test_any_query_finds_at_most_what_was_asked_for(query: str, limit: int, said: list[tuple[str, str]]) -> None:
-    tools = [Offered(name, description) for name, description in said]
+    tools = [offered_tool(name, description) for name, description in said]
     found = ToolIndex({"s": tools}).search(query, limit)
     assert len(found) <= max(1, min(limit, 50))
     assert all(each.tool in tools for each in found)

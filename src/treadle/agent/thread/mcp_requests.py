@@ -6,7 +6,8 @@ A call here is the client's own: it has no item and asks for no approval.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ from treadle.protocol.app.extensions import (
 from treadle.protocol.app.ours import McpPrompt, McpServerPromptGetParams, McpServerPromptGetResponse
 
 if TYPE_CHECKING:
-    from treadle.agent.thread.thread_mcp import ThreadMcp, ThreadServer
+    from treadle.agent.thread.thread_mcp import ThreadMcp
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.mcp.mcp_server import McpServer
 
@@ -128,11 +129,16 @@ def _read(data: bytes, kind: type[T]) -> T | None:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-def _usable(mcp: ThreadMcp | None, name: str) -> ThreadServer:
+@asynccontextmanager
+async def _using(mcp: ThreadMcp | None, name: str) -> AsyncIterator[McpServer]:
     server = None if mcp is None else mcp.servers.get(name)
     if server is None or server.state == "disabled":
         raise unknown_server(name)
-    return server
+    try:
+        async with server.calling(None) as connection:
+            yield connection
+    except McpError as error:
+        raise _as_rpc_error(error) from None
 
 
 def unknown_server(name: str) -> RpcError:
@@ -140,15 +146,11 @@ def unknown_server(name: str) -> RpcError:
 
 
 async def call_tool(mcp: ThreadMcp | None, params: McpServerToolCallParams) -> McpServerToolCallResponse:
-    server = _usable(mcp, params.server)
-    if not server.config.allows(params.tool):
-        raise RpcError(INTERNAL_ERROR, f"the settings switch off the tool '{params.tool}' of '{params.server}'")
     meta = {**(params.meta if isinstance(params.meta, Mapping) else {}), "threadId": params.thread_id}
-    try:
-        async with server.calling(None) as connection:
-            result = await connection.call_tool(params.tool, params.arguments, meta=meta)
-    except McpError as error:
-        raise _as_rpc_error(error) from None
+    async with _using(mcp, params.server) as server:
+        if not server.config.allows(params.tool):
+            raise RpcError(INTERNAL_ERROR, f"the settings switch off the tool '{params.tool}' of '{params.server}'")
+        result = await server.call_tool(params.tool, params.arguments, meta=meta)
     return McpServerToolCallResponse(
         content=result.content,
         meta=UNSET if result.meta is None else result.meta,
@@ -158,11 +160,8 @@ async def call_tool(mcp: ThreadMcp | None, params: McpServerToolCallParams) -> M
 
 
 async def read_resource(mcp: ThreadMcp | None, params: McpResourceReadParams) -> McpResourceReadResponse:
-    try:
-        async with _usable(mcp, params.server).calling(None) as connection:
-            return await read_from(connection, params)
-    except McpError as error:
-        raise _as_rpc_error(error) from None
+    async with _using(mcp, params.server) as server:
+        return await read_from(server, params)
 
 
 async def read_from(server: McpServer, params: McpResourceReadParams) -> McpResourceReadResponse:
@@ -192,11 +191,8 @@ async def list_prompts(mcp: ThreadMcp) -> list[McpPrompt]:
 
 
 async def get_prompt(mcp: ThreadMcp | None, params: McpServerPromptGetParams) -> McpServerPromptGetResponse:
-    async with _usable(mcp, params.server).calling(None) as connection:
-        try:
-            got = await connection.get_prompt(params.name, params.arguments)
-        except McpError as error:
-            raise _as_rpc_error(error) from None
+    async with _using(mcp, params.server) as server:
+        got = await server.get_prompt(params.name, params.arguments)
     return McpServerPromptGetResponse(description=got.description, input=tuple(prompt_input(got.messages)))
 
 

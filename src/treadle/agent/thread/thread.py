@@ -479,6 +479,8 @@ class Thread:
         self.journal.emit("thread/settings/updated", params, self.save())
         if not same_authority(before, settings):
             self._end_authority()
+        if self._mcp is not None and settings.workspace != before.workspace:
+            self._mcp.roots_changed()
 
     async def look_at_roots(self, changes: Mapping[str, Any]) -> dict[str, Pin]:
         """Where the directories lead that these changes bring. Raises `ExecError` for a permission profile whose limits

@@ -73,7 +73,7 @@ def _in_use(settings: Settings, sources: Sequence[InstructionFile]) -> SettingsI
         "active_permission_profile": settings.profile,
         "instruction_sources": tuple(file.path for file in sources),
         "reasoning_effort": settings.effort,
-        "runtime_workspace_roots": (settings.cwd,) if settings.workspace_roots is None else settings.workspace_roots,
+        "runtime_workspace_roots": settings.workspace,
         "service_tier": settings.service_tier,
     }
 

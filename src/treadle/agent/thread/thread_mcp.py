@@ -140,8 +140,10 @@ class ThreadMcp:
         self.stay()
         wanted = self.servers.values() if names is None else [self.servers[name] for name in names]
         starting = (server.restart() for server in wanted if server.state not in ("disabled", "connected"))
-        await asyncio.gather(*starting)
-        self.rest()
+        try:
+            await asyncio.gather(*starting)
+        finally:  # whoever asked for it may be gone
+            self.rest()
 
     async def start_required(self) -> None:
         """Start the servers without which the thread is none; raises `RpcError` when one cannot be had."""
@@ -174,6 +176,11 @@ class ThreadMcp:
                 server.publish_state()
         if in_use:
             await self.start()
+
+    def roots_changed(self) -> None:
+        """The thread works in other folders now."""
+        for server in self._servers.values():
+            server.roots_changed()
 
     def announce(self) -> None:
         """The thread has become known: publish how the servers are that were started before."""
@@ -249,7 +256,6 @@ class ThreadServer:
         self._turns: list[Turn | None] = []  # of the calls under way
         self._questions: set[asyncio.Task[Any]] = set()
         self._closed = False
-        self._changed = False
         self._reported = False
 
     # --- its life ---
@@ -299,11 +305,10 @@ class ThreadServer:
 
     @property
     def has_changed(self) -> bool:
-        return self._changed and self.state == "connected"
+        return self._connection is not None and self._connection.tools_changed
 
     async def refresh(self) -> None:
         """Ask it for its tools again; those that are known stay when it does not answer."""
-        self._changed = False
         try:
             await self.connection.refresh_tools()
         except McpError as error:
@@ -386,7 +391,11 @@ class ThreadServer:
                 mcp.rest()
 
     async def _asked(self, work: Coroutine[Any, Any, T], otherwise: U) -> T | U:
-        """Something that the server waits for; `otherwise` when its calls have ended meanwhile."""
+        """Something that the server waits for; `otherwise` when its calls have ended meanwhile, or it has none: nobody
+        would take the question back."""
+        if not self._turns:
+            work.close()
+            return otherwise
         question = asyncio.get_running_loop().create_task(work, name=f"question of MCP server {self.config.name}")
         self._questions.add(question)
         try:
@@ -464,21 +473,19 @@ class ThreadServer:
             raise RpcError(INTERNAL_ERROR, "the call that this was for has ended")
         return answer
 
+    def roots_changed(self) -> None:
+        """One that is shared has no roots of its own: it asks for those of whoever calls it."""
+        if self._connection is not None and not self.config.share:
+            self._connection.roots_changed()
+
     def roots(self) -> list[Root]:
         settings = self._thread.settings
         if not settings.has_environment:
             return []
-        folders = (settings.cwd,) if settings.workspace_roots is None else settings.workspace_roots
-        return [Root(uri=Path(folder).as_uri(), name=os.path.basename(folder) or folder) for folder in folders]
+        return [Root(uri=Path(each).as_uri(), name=os.path.basename(each) or each) for each in settings.workspace]
 
     def log(self, level: str, source: str | None, data: object) -> None:
         text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
         number = {"debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO}.get(level, logging.WARNING)
         fields = {"server": self.config.name, "logger": source, "text": text[:MAX_LOGGED]}
         logger.log(number, "an MCP server says", fields)
-
-    def tools_changed(self) -> None:
-        self._changed = True
-
-    def closed(self, reason: str) -> None:
-        """It is started again for the next call; `McpServer` has logged why."""

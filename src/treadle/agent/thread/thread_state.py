@@ -77,6 +77,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     has_environment: bool = True
 
     @property
+    def workspace(self) -> tuple[str, ...]:
+        return (self.cwd,) if self.workspace_roots is None else self.workspace_roots
+
+    @property
     def confinement(self) -> Confinement:
         if self.workspace_roots is None:
             return self.sandbox

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 OUR_NAME: Final = "codex"  # what clients call the server of calls that name none
 SMALL: Final = 16_384  # characters
 MAX_SHOWN: Final = 20  # parameters that a question lists by name
+MAX_PROGRESS: Final = 2_000  # characters of a step
 NOT_ALLOWED_BY_USER: Final = "user rejected MCP tool call"
 CANCELLED: Final = "user cancelled MCP tool call"
 INTERRUPTED: Final = "interrupted by the user"
@@ -194,7 +195,7 @@ class McpToolCall:
             thread_id=self._thread.id,
             turn_id=self._turn.id,
             item_id=self._call.id,
-            message=progress.message or f"{progress.progress:g}{total}",
+            message=(progress.message or f"{progress.progress:g}{total}")[:MAX_PROGRESS],
         )
         self._thread.journal.append(DeltaStream("item/mcpToolCall/progress", lambda *, delta: params), "")
 
@@ -335,7 +336,9 @@ async def list_resources(call: ToolCall, given: ListArguments, kind: ListKind) -
 
 
 def _entries(server: str, raws: Sequence[Raw]) -> list[Any]:
-    return [{"server": server, **msgspec.json.decode(raw, type=dict[str, Any])} for raw in raws]
+    """What is listed, with the server in front, whatever it calls itself. What is no object is left out."""
+    entries = (msgspec.json.decode(raw) for raw in raws)
+    return [{"server": server} | entry | {"server": server} for entry in entries if isinstance(entry, dict)]
 
 
 async def read_resource(call: ToolCall, given: ReadArguments) -> Output:

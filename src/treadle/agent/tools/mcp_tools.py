@@ -59,7 +59,7 @@ class McpToolset:
         found = [
             FoundTool(server, self._tools[server, name].info)
             for server, name in self._mcp.found
-            if self._has(server, name)
+            if (server, name) in self._tools
         ]
         instructions = {name: server.instructions for name, server in self._servers.items()}
         return (*own, search.spec, *found_specs(self._names, found, instructions))
@@ -74,9 +74,6 @@ class McpToolset:
         if call.name == NAME and call.namespace is None and self._servers:
             return self._searching()
         return next((tool for tool in self._own if tool.answers(call) and call.namespace is None), None)
-
-    def _has(self, server: str, tool: str) -> bool:
-        return (server, tool) in self._tools
 
     def _searching(self) -> SearchTools:
         if self._search is None:
