@@ -136,7 +136,6 @@ PEERS: Final = {
         Peer("mcp", "pypi", "mcp", "2.3.0", "mcp", _MCP_REQUIRES, module="mcp.server"),
         Peer("mcp-time", "pypi", "mcp-server-time", "2026.10.19", "mcp_server_time", _TIME_REQUIRES, "mcp_server_time"),
         Peer("mcp-git", "pypi", "mcp-server-git", "2026.10.19", "mcp_server_git", _GIT_REQUIRES, "mcp_server_git"),
-        Peer("mcp-conformance", "npm", "@modelcontextprotocol/conformance", "0.1.13", "node_modules/.bin/conformance"),
         Peer(
             "mcp-everything",
             "npm",
@@ -153,6 +152,8 @@ PEERS: Final = {
             "node_modules/.bin/mcp-server-filesystem",
             trial=".",
         ),
+        # The published conformance tests, for clients and for servers. The newest that runs on Node.js 20.
+        Peer("mcp-conformance", "npm", "@modelcontextprotocol/conformance", "0.1.13", "node_modules/.bin/conformance"),
         # A mock of all these APIs that was written by others.
         Peer("aimock", "npm", "@copilotkit/aimock", "1.43.0", ".", module="@copilotkit/aimock"),
     )

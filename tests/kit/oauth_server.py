@@ -38,6 +38,7 @@ class Shape:
     refresh: bool = True
     error: str | None = None  # the user says no
     iss: bool = False
+    call_scope: str | None = None  # what it takes to call a tool
     more: dict[str, Any] = field(default_factory=dict)  # members of the metadata
 
 
@@ -63,6 +64,7 @@ class OAuthServer(ThreadingHTTPServer):
         self.asked: list[Asked] = []
         self.codes: dict[str, dict[str, str]] = {}
         self.access: set[str] = set()
+        self.scopes: dict[str, str] = {}  # of each token
         self.refreshes: set[str] = set()
         self.stolen: list[str] = []  # refresh tokens that were used a second time
         self.count = 0
@@ -71,6 +73,10 @@ class OAuthServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a client that has enough of an answer
             super().handle_error(request, client_address)
+
+    @property
+    def last_access(self) -> str:
+        return [token for token in self.scopes if token.startswith("access")][-1]
 
     def forms(self) -> list[dict[str, str]]:
         """What the token endpoint was sent."""
@@ -175,6 +181,13 @@ class _Handler(BaseHTTPRequestHandler):
                 place = f"{server.origin}/.well-known/oauth-protected-resource/mcp"
                 challenge += f', resource_metadata="{place}", scope="read"'
             self._send(401, {"error": "invalid_token"}, www_authenticate=challenge)
+        elif (
+            (needed := server.shape.call_scope) is not None
+            and (body or {}).get("method") == "tools/call"
+            and needed not in server.scopes[self.headers["authorization"].removeprefix("Bearer ")].split()
+        ):
+            challenge = f'Bearer error="insufficient_scope", scope="{needed}"'
+            self._send(403, {"error": "insufficient_scope"}, www_authenticate=challenge)
         elif self.command != "POST":
             self._send(405 if self.command == "GET" else 200, None)
         elif "id" not in body:
@@ -246,6 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
                     400, {"error": "invalid_grant", "error_description": "the refresh token is not valid"}
                 )
             server.refreshes.discard(used)
+            scope = server.scopes[used]
         else:
             asked = server.codes.pop(form["code"], None)
             if asked is None:
@@ -256,6 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
                     return self._send(400, {"error": "invalid_grant", "error_description": f"{name} differs"})
             if digest != asked["code_challenge"] or asked["code_challenge_method"] != "S256":
                 return self._send(400, {"error": "invalid_grant", "error_description": "PKCE failed"})
+            scope = asked.get("scope", "")
         granted: dict[str, Any] = {"access_token": server.new("access"), "token_type": "bearer"}
         server.access.add(granted["access_token"])
         if shape.expires_in is not None:
@@ -263,4 +278,6 @@ class _Handler(BaseHTTPRequestHandler):
         if shape.refresh:
             granted["refresh_token"] = server.new("refresh")
             server.refreshes.add(granted["refresh_token"])
+            server.scopes[granted["refresh_token"]] = scope
+        server.scopes[granted["access_token"]] = scope
         return self._send(200, granted)

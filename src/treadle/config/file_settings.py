@@ -200,6 +200,9 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     mcp_model_approvals: bool = False
     """Whether the model of an MCP client may answer approvals of turns that it runs by `treadle mcp-server`, where the
     client cannot ask its user."""
+    mcp_oauth_credentials_store: Literal["file", "keyring", "auto"] = "file"
+    """Where the tokens of a login to an MCP server are kept: in a file of the home for you alone, in the keyring (which
+    takes the package `keyring`), or there if it can be had."""
     openai_base_url: Text | None = None
     """Where the requests of the built-in provider `openai` go."""
     profile: Text | None = None
@@ -239,7 +242,7 @@ SILENT: Final = frozenset(
         *("check_for_update_on_startup", "cloud", "daybreak", "desktop", "disable_paste_burst"),
         *("disable_response_storage", "feedback", "file_opener", "history", "js_repl_node_module_dirs"),
         *("js_repl_node_path", "log_dir", "mcp_enterprise_managed_auth", "mcp_oauth_callback_port"),
-        *("mcp_oauth_callback_url", "mcp_oauth_credentials_store", "mcp_optional_startup_grace_ms", "notice"),
+        *("mcp_oauth_callback_url", "mcp_optional_startup_grace_ms", "notice"),
         *("oss_provider", "otel", "preferred_auth_method", "realtime", "skills"),
         *("suppress_unstable_features_warning", "tui", "windows", "windows_wsl_setup_acknowledged"),
     ]

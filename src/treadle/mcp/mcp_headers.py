@@ -5,7 +5,7 @@ Their values are secrets: they are learned, so that no log shows them, and no er
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -92,6 +92,17 @@ class HeaderSource:
         if "authorization" in self._fixed:
             return f"The {name} MCP server refuses the authorization header that is configured for it (HTTP {status})."
         return f"The {name} MCP server is not logged in. Run `treadle mcp login {name}`."
+
+    async def too_little(self, scopes: Sequence[str]) -> McpError:
+        """The server knows who we are, and wants more scopes for what it was asked (HTTP 403)."""
+        name = self._config.name
+        needed = f"the scope `{' '.join(scopes)}`" if scopes else "more scopes"
+        if self._tokens is None or "authorization" in self._fixed:
+            return McpError("scope", f"The {name} MCP server wants {needed}, which its configured token does not have.")
+        await self._tokens.want(scopes)
+        also = "" if scopes else " --scopes SCOPE,..."
+        text = f"The {name} MCP server wants {needed} beyond those of its login. Run `treadle mcp login {name}{also}`."
+        return McpError("scope", text)
 
     async def _ask_helper(self, command: str) -> dict[str, str]:
         """What a command prints: one JSON object of texts. What it prints is a secret, also where it is wrong."""

@@ -370,7 +370,9 @@ class HttpTransport(McpTransport):
                 if response.status in (307, 308):
                     redirects += 1
                     url = self._redirected(url, response, redirects)
-                elif response.status == 401 or (response.status == 403 and _wants_scope(response)):
+                elif response.status == 403 and (wanted := _wanted_scopes(response)) is not None:
+                    raise await self._headers.too_little(wanted)
+                elif response.status == 401:
                     if refused or not await self._headers.refused():
                         raise McpError("authentication", self._headers.not_logged_in(response.status))
                     refused = True
@@ -453,8 +455,14 @@ def _error_of(body: bytes) -> _ErrorBody | None:
         return None
 
 
-def _wants_scope(response: HttpResponse) -> bool:
-    return "insufficient_scope" in response.headers.get("www-authenticate", "")
+def _wanted_scopes(response: HttpResponse) -> tuple[str, ...] | None:
+    """What a server says that is lacking; None when it is not that."""
+    challenge = response.headers.get("www-authenticate", "")
+    if "insufficient_scope" not in challenge:
+        return None
+    from treadle.mcp.oauth import challenge_parameters, scopes_of  # which needs this module
+
+    return scopes_of(challenge_parameters(challenge))
 
 
 # Of a path: services give out URLs with a key in them.

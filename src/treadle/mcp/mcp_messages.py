@@ -20,7 +20,9 @@ the old ones are the same, and many published servers speak them. (2026-07-28 ha
 speak these too.)"""
 
 
-McpErrorKind: TypeAlias = Literal["start", "timeout", "closed", "rpc", "authentication", "protocol", "disabled"]
+McpErrorKind: TypeAlias = Literal[
+    "start", "timeout", "closed", "rpc", "authentication", "scope", "protocol", "disabled"
+]
 
 
 class McpError(TreadleError):

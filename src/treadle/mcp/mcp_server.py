@@ -261,8 +261,8 @@ class McpServer:
         if not isinstance(error, McpError):
             logger.error("an MCP server could not be started", {"server": self.name}, exc_info=error)
             return McpError("start", f"{failed} {type(error).__name__}")
-        if error.kind == "authentication":
-            return McpError(error.kind, error.message)
+        if error.kind in ("authentication", "scope"):
+            return McpError("authentication", error.message)
         said = self._clean(error.message)
         if error.kind == "start":
             return McpError("start", f"{failed} {said}")

@@ -384,7 +384,7 @@ class McpSession:
                 form = msgspec.json.decode(request.params, type=ElicitParams)
                 if form.mode == "url" and not is_http_url(form.url or ""):
                     raise RpcError(INVALID_PARAMS, "the url is no http or https URL")
-                return await self._while_asking(self._handler.elicit(form))
+                return with_defaults(form, await self._while_asking(self._handler.elicit(form)))
             case "sampling/createMessage" if self._sampling:
                 wanted = msgspec.json.decode(request.params, type=SamplingParams)
                 return await self._while_asking(self._handler.sample(wanted))
@@ -408,6 +408,18 @@ class McpSession:
                 for clock, left in self._clocks.items():
                     if not clock.expired():
                         clock.reschedule(loop.time() + left)
+
+
+def with_defaults(form: ElicitParams, answer: ElicitResult) -> ElicitResult:
+    """What the user has left out of a form has the values that the form gives."""
+    schema = form.requested_schema
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if answer.action != "accept" or not isinstance(properties, Mapping) or not isinstance(answer.content, Mapping):
+        return answer
+    fields = [(name, each) for name, each in properties.items() if isinstance(each, Mapping) and "default" in each]
+    return msgspec.structs.replace(
+        answer, content={name: each["default"] for name, each in fields} | {**answer.content}
+    )
 
 
 def settle(answer: Answer[asyncio.Future[Raw]]) -> None:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from treadle.llm.provider import shown_url
 from treadle.mcp.mcp_http import McpHttp
-from treadle.mcp.mcp_messages import McpError
+from treadle.mcp.mcp_messages import PROTOCOL_VERSIONS, McpError
 
 CLIENT_NAME: Final = "Treadle"
 REQUEST_S: Final = 20.0
@@ -32,6 +32,21 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 MAX_SAID: Final = 300  # of what a server says is wrong
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")  # what a header can carry
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
+MAX_SCOPES: Final = 64
+_HELLO: Final = msgspec.json.encode(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": PROTOCOL_VERSIONS[0],
+            "capabilities": {},
+            "clientInfo": {"name": CLIENT_NAME, "version": "1"},
+        },
+    }
+)
+_LIST: Final = b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}'
 _CHALLENGE: Final = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"([^"]*)"|([^\s",]+))')
 
 T = TypeVar("T")
@@ -161,7 +176,7 @@ async def discover(http: McpHttp, server_url: str) -> Found:
     server = await _auth_server(
         http, _checked(issuer, server_url, "the authorization server"), server_url, strict=strict
     )
-    scopes = tuple(challenge["scope"].split()) if challenge.get("scope") else ()
+    scopes = scopes_of(challenge)
     if metadata is not None and not scopes:
         scopes = metadata.scopes_supported
     if scopes and "offline_access" in server.scopes_supported and "offline_access" not in scopes:
@@ -174,14 +189,33 @@ async def discover(http: McpHttp, server_url: str) -> Found:
 
 async def _challenge(http: McpHttp, server_url: str) -> dict[str, str]:
     """The parameters of `WWW-Authenticate`, with which a server refuses who is not logged in."""
-    headers = {"accept": "text/event-stream, application/json", "user-agent": CLIENT_NAME}
+    headers = {
+        "accept": "text/event-stream, application/json",
+        "content-type": "application/json",
+        "user-agent": CLIENT_NAME,
+    }
     try:
-        async with asyncio.timeout(REQUEST_S), http.open("GET", server_url, headers) as response:
-            challenge = response.headers.get("www-authenticate", "")  # the body may have no end
+        async with asyncio.timeout(REQUEST_S):
+            # Some have nothing to GET, and some greet everybody.
+            for method, body in (("GET", None), ("POST", _HELLO), ("POST", _LIST)):
+                async with http.open(method, server_url, headers, body) as response:
+                    challenge = response.headers.get("www-authenticate")  # the body may have no end
+                    headers |= {"mcp-session-id": response.headers.get("mcp-session-id", "")} if body == _HELLO else {}
+                if challenge is not None:
+                    return challenge_parameters(challenge)
     except TimeoutError:
         raise OAuthError(f"{shown_url(server_url)} does not answer within {REQUEST_S:.0f} s") from None
-    found = _CHALLENGE.findall(challenge)
-    return {name.lower(): quoted or plain for name, quoted, plain in reversed(found)}
+    return {}
+
+
+def challenge_parameters(challenge: str) -> dict[str, str]:
+    """The parameters of `WWW-Authenticate`."""
+    return {name.lower(): quoted or plain for name, quoted, plain in reversed(_CHALLENGE.findall(challenge))}
+
+
+def scopes_of(challenge: Mapping[str, str]) -> tuple[str, ...]:
+    """The scopes that a server wants, those of the right form, and not more than anybody can read."""
+    return tuple(scope for scope in challenge.get("scope", "").split() if _SCOPE.fullmatch(scope))[:MAX_SCOPES]
 
 
 async def _resource_metadata(http: McpHttp, server_url: str, named: str | None) -> _ResourceMetadata | None:
@@ -218,7 +252,15 @@ async def _auth_server(http: McpHttp, issuer: str, server_url: str, *, strict: b
         _checked(found.authorization_endpoint, server_url, "the authorization endpoint")
         _checked(found.token_endpoint, server_url, "the token endpoint")
         return found
-    raise OAuthError(f"{shown_url(server_url)} offers no login: {shown_url(issuer)} has no metadata of OAuth")
+    if strict:
+        raise OAuthError(f"{shown_url(server_url)} offers no login: {shown_url(issuer)} has no metadata of OAuth")
+    # Where servers of the protocol before 2025-06-18 have it that describe nothing.
+    return AuthServer(
+        issuer=issuer,
+        authorization_endpoint=f"{issuer}/authorize",
+        token_endpoint=f"{issuer}/token",
+        registration_endpoint=f"{issuer}/register",
+    )
 
 
 def _metadata_places(issuer: str) -> Iterator[str]:
@@ -269,6 +311,9 @@ async def register(
     }
     url = _checked(endpoint, server_url, "the registration endpoint")
     answer = await _ask(http, url, body=msgspec.json.encode(wanted), headers={"content-type": "application/json"})
+    if answer.status in (404, 405):
+        why = f"there is no metadata of OAuth, and {shown_url(url)} answers with HTTP {answer.status}"
+        raise OAuthError(f"{shown_url(server_url)} offers no login: {why}")
     if answer.status not in (200, 201):
         raise _refusal(answer, url, "the registration of a client")
     made = _read(answer, _Registered, url)

@@ -27,6 +27,7 @@ from treadle.mcp.oauth import (
     discover,
     register,
 )
+from treadle.mcp.oauth_keyring import off_loop
 from treadle.mcp.oauth_tokens import OAuthTokens, TokenFile
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class OAuthLogin:
         self._config = config
         self._url = config.url or ""
         self._file = file
-        self._wanted = config.scopes if scopes is None else tuple(scopes)
+        self._asked_for = scopes
+        self._scopes: tuple[str, ...] = ()
         self._state = secrets.token_urlsafe(24)
         self._verifier = secrets.token_urlsafe(48)
         self._path = "/callback" if config.oauth.client_id is not None else f"/callback/{secrets.token_urlsafe(12)}"
@@ -62,24 +64,25 @@ class OAuthLogin:
         """The address that the user has to open. Raises `McpError`."""
         if not self._url:
             raise OAuthError(f"the MCP server `{self._config.name}` is a program: a login is for servers with a url")
+        await off_loop(self._file.check)
         found = await discover(self._http, self._url)
         if self._config.oauth_resource is not None:
             found = Found(found.server, self._config.oauth_resource, found.scopes)
         self._found = found
-        scopes = found.scopes if self._wanted is None else self._wanted
+        self._scopes = self._choose_scopes(found)
         self._code = asyncio.get_running_loop().create_future()
         self._redirect_uri = await self._listen()
         if self._config.oauth.client_id is not None:
             self._client = OAuthClient(self._config.oauth.client_id)
         else:
-            self._client = await register(self._http, found, self._url, self._redirect_uri, scopes)
+            self._client = await register(self._http, found, self._url, self._redirect_uri, self._scopes)
         return authorization_url(
             found,
             self._client,
             redirect_uri=self._redirect_uri,
             state=self._state,
             verifier=self._verifier,
-            scopes=scopes,
+            scopes=self._scopes,
         )
 
     async def wait(self, timeout: float = LOGIN_S) -> None:
@@ -106,8 +109,20 @@ class OAuthLogin:
             client=self._client,
             resource=self._found.resource,
             access_token=granted.access_token,
+            scope=" ".join(self._scopes) or None,  # where nothing else is said, what was asked for is given
         )
-        self._file.write(tokens.renewed(granted, time.time()))
+        await off_loop(lambda: self._file.write(tokens.renewed(granted, time.time())))
+
+    def _choose_scopes(self, found: Found) -> tuple[str, ...]:
+        """What is asked for here, or in the settings, or by the server. What the login has, and what it has turned out
+        to lack, is asked for besides: a login takes the place of the one before."""
+        if self._asked_for is not None:
+            return tuple(self._asked_for)
+        scopes = found.scopes if self._config.scopes is None else self._config.scopes
+        before = self._file.read()
+        if before is not None and before.wanted is not None:
+            scopes = tuple(dict.fromkeys([*scopes, *(before.scope or "").split(), *before.wanted.split()]))
+        return scopes
 
     async def close(self) -> None:
         """Stop listening."""

@@ -151,7 +151,8 @@ class McpServers:
     def _token_file(self, config: McpServerConfig) -> TokenFile:
         from treadle.mcp.oauth_tokens import TokenFile  # likewise
 
-        return TokenFile(self._server.home_path, config.name, config.url or "")
+        store = self._server.shown_config.mcp_oauth_credentials_store
+        return TokenFile(self._server.home_path, config.name, config.url or "", store)
 
     def is_logged_in(self, config: McpServerConfig) -> bool:
         return config.is_http and self._token_file(config).read() is not None

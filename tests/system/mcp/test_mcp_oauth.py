@@ -92,6 +92,32 @@ async def test_a_token_is_renewed_in_the_middle_of_a_thread(tmp_path: Path, serv
 
 
 @pytest.mark.anyio
+async def test_a_tool_that_wants_another_scope_says_what_to_type_and_costs_nothing_else(tmp_path: Path) -> None:
+    with oauth_server(resource_metadata="none", call_scope="write") as server:
+        async with mcp_scene(tmp_path, table(server)) as stage:
+            await log_in(stage, None)
+            thread = await stage.start()
+            outputs = await run_calls(stage, thread, call("hello", call_id="c1", server="web"))
+            problem = (
+                "The web MCP server wants the scope `write` beyond those of its login. Run `treadle mcp login web`."
+            )
+            assert problem in outputs["c1"]
+            assert problem in items(stage)[0]["error"]["message"]
+            assert (await status_of(stage, thread))["runtimeStatus"] == "connected"
+            assert [form["grant_type"] for form in server.forms()] == ["authorization_code"], "renewing is of no use"
+
+            await log_in(stage, None)  # which asks for all that it takes
+            assert server.scopes[server.last_access] == "read write"
+            outputs = await run_calls(stage, thread, call("hello", call_id="c2", server="web"))
+            assert outputs["c2"].endswith("hello via http")
+            assert [status for status, _ in started(stage)] == ["starting", "ready"]
+
+            server.revoke()  # what is renewed has the same scopes
+            outputs = await run_calls(stage, thread, call("hello", call_id="c3", server="web"))
+            assert outputs["c3"].endswith("hello via http")
+
+
+@pytest.mark.anyio
 async def test_a_login_that_fails_is_notified_and_starts_nothing(tmp_path: Path) -> None:
     with oauth_server(error="access_denied") as server:
         async with mcp_scene(tmp_path, table(server)) as stage:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -33,9 +35,9 @@ DEADLINE_S = 60
 
 @asynccontextmanager
 async def login(server: OAuthServer, home: Path, **settings: Any) -> AsyncIterator[tuple[OAuthLogin, TokenFile]]:
-    scopes = settings.pop("asked_scopes", None)
+    scopes, store = settings.pop("asked_scopes", None), settings.pop("store", None)
     config = McpServerConfig(name="web", url=server.url, **settings)
-    file = TokenFile(home, "web", server.url)
+    file = TokenFile(home, "web", server.url, store)
     made = OAuthLogin(config, file, scopes=scopes)
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -184,6 +186,116 @@ async def test_logged_out_is_logged_out(tmp_path: Path, http: McpHttp) -> None:
         assert await ServerTokens(file, http).token() is None
 
 
+# --- scopes -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_next_login_asks_for_what_was_lacking_once(tmp_path: Path, http: McpHttp) -> None:
+    with oauth_server() as server:
+        file = await log_in(server, tmp_path, scopes=("read",))
+        await ServerTokens(file, http).want(("write", "read"))
+        await ServerTokens(file, http).want(("admin", "write"))
+        async with login(server, tmp_path, scopes=("read",)) as (made, _):
+            assert query_of(await made.begin())["scope"] == "read write admin"
+        async with login(server, tmp_path, asked_scopes=("mine",)) as (made, _):
+            assert query_of(await made.begin())["scope"] == "mine"
+        async with login(server, tmp_path) as (made, _):
+            assert query_of(await made.begin())["scope"] == "read offline_access write admin"
+        await log_in(server, tmp_path)
+        async with login(server, tmp_path, scopes=("read",)) as (made, _):
+            assert query_of(await made.begin())["scope"] == "read"
+
+
+async def test_scopes_of_a_server_are_read_with_care() -> None:
+    challenge = oauth.challenge_parameters('Basic realm="x", Bearer error="insufficient_scope", scope="a \x07b c"')
+    assert oauth.scopes_of(challenge) == ("a", "c")
+    assert len(oauth.scopes_of({"scope": "x " * 10_000})) == oauth.MAX_SCOPES
+    assert oauth.scopes_of({"scope": "x" * 10_000}) == ()
+
+
+# --- the keyring ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A stand-in for the package `keyring`; what it keeps, by key."""
+    kept: dict[str, str] = {}
+    made = ModuleType("keyring")
+    made.get_password = lambda service, key: kept.get(key)  # type: ignore[attr-defined]
+    made.set_password = lambda service, key, text: kept.__setitem__(key, text)  # type: ignore[attr-defined]
+    made.delete_password = lambda service, key: kept.__delitem__(key)  # type: ignore[attr-defined]
+    made.get_keyring = object  # type: ignore[attr-defined]
+    fail = ModuleType("keyring.backends.fail")
+    fail.Keyring = type("Keyring", (), {})  # type: ignore[attr-defined]
+    for name, module in {"keyring": made, "keyring.backends": ModuleType("b"), fail.__name__: fail}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return kept
+
+
+@pytest.mark.parametrize("store", ["keyring", "auto"])
+async def test_tokens_in_the_keyring_are_not_in_the_file(
+    tmp_path: Path, http: McpHttp, ring: dict[str, str], store: str
+) -> None:
+    with oauth_server(client_secret="the-client-secret", client_auth="client_secret_post") as server:
+        await log_in(server, tmp_path, store=store)
+        assert len(ring) == 1
+        file = TokenFile(tmp_path, "web", server.url)
+        for secret in (*server.access, *server.refreshes, "the-client-secret"):
+            assert secret not in file.path.read_text()
+        [first] = server.access
+        source = ServerTokens(file, http)
+        assert await source.token() == first
+        await source.want(("write",))
+        assert first not in file.path.read_text()
+        # Renewed by another process than that which has logged in: it stays in the keyring, and the old one goes.
+        server.revoke()
+        second = await ServerTokens(TokenFile(tmp_path, "web", server.url), http).token(refused=first)
+        assert second is not None
+        assert second not in file.path.read_text()
+        assert len(ring) == 1
+        assert await source.token() == second, "which the first notices"
+        assert file.remove()
+        assert (ring, await source.token()) == ({}, None)
+
+
+async def test_what_is_removed_from_the_keyring_is_logged_out(
+    tmp_path: Path, http: McpHttp, ring: dict[str, str]
+) -> None:
+    with oauth_server() as server:
+        file = await log_in(server, tmp_path, store="keyring")
+        ring.clear()
+        assert await ServerTokens(TokenFile(tmp_path, "web", server.url), http).token() is None
+        await log_in(server, tmp_path, store="file")
+        assert server.last_access in file.path.read_text()
+        assert ring == {}
+
+
+async def test_without_the_keyring_nobody_is_sent_to_the_browser(
+    tmp_path: Path, http: McpHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with oauth_server() as server:
+        with pytest.raises(OAuthError, match="the package `keyring` is not installed: pip install keyring"):
+            await log_in(server, tmp_path, store="keyring")
+        assert server.asked == []
+        file = await log_in(server, tmp_path, store="auto")
+        assert server.last_access in file.path.read_text()
+
+
+async def test_a_keyring_that_is_locked_says_so(
+    tmp_path: Path, http: McpHttp, ring: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with oauth_server() as server:
+        await log_in(server, tmp_path, store="keyring")
+
+        def refuse(service: str, key: str) -> str:
+            raise RuntimeError("the secret that it will not tell")
+
+        monkeypatch.setattr(sys.modules["keyring"], "get_password", refuse)
+        with pytest.raises(McpError, match="could not give the token \\(RuntimeError\\); is it locked") as failed:
+            await ServerTokens(TokenFile(tmp_path, "web", server.url), http).token()
+        assert "secret that" not in str(failed.value)
+
+
 # --- logins that fail -------------------------------------------------------------------------------------------------
 
 
@@ -253,6 +365,11 @@ async def test_a_login_that_nobody_finishes_ends(tmp_path: Path) -> None:
     ("shape", "settings", "message"),
     [
         ({"metadata": "none"}, {}, "offers no login: .* has no metadata of OAuth"),
+        (
+            {"metadata": "none", "resource_metadata": "none", "registration": False},
+            {},
+            "offers no login: there is no metadata of OAuth, and .*/register answers with HTTP 404",
+        ),
         ({"registration": False}, {}, "register one there and write its id into oauth.client_id"),
         ({"more": {"code_challenge_methods_supported": ["plain"]}}, {}, "does not support PKCE with S256"),
         ({"more": {"issuer": "https://other.example"}}, {}, "says that it is https://other.example"),
@@ -295,6 +412,8 @@ async def test_a_program_has_no_login(tmp_path: Path) -> None:
         ("http://127.0.0.1:2/x", "http://mcp.example/mcp", False),
         ("http://auth.example/x", "https://mcp.example/mcp", False),
         ("file:///etc/passwd", "http://127.0.0.1:1/mcp", False),
+        ("https://localhost:2/x", "https://mcp.example/mcp", False),
+        ("https://localhost:2/x", "http://127.0.0.1:1/mcp", True),
         ("https:///x", "https://mcp.example/mcp", False),
         ("https://auth.example/x y", "https://mcp.example/mcp", False),
         ("https://[bad/x", "https://mcp.example/mcp", False),

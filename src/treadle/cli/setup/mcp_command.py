@@ -391,11 +391,12 @@ def logout(name: str, config_overrides: tuple[str, ...]) -> int:
 
 def _login_of(name: str, overrides: tuple[str, ...], what: str) -> tuple[McpServerConfig, TokenFile]:
     home = find_home(os.environ)
-    server = _server(load_config(home, overrides=overrides).config, name)
+    config = load_config(home, overrides=overrides).config
+    server = _server(config, name)
     if server.url is None:
         why = server.problem or "it is a program"
         raise Problem(f"OAuth {what} is only supported for streamable HTTP servers.", why=why, code=FAILED)
-    return server, TokenFile(home, name, server.url)
+    return server, TokenFile(home, name, server.url, config.mcp_oauth_credentials_store)
 
 
 for _each in (list_, get, add, remove, login, logout):
