@@ -61,6 +61,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     price: Price | None
     freeform_patch: bool
     supports_images: bool
+    tool_search: bool = False
 
 
 _PRIORITY: Final = ModelServiceTier(id="priority", name="Fast", description="Answers sooner, at a higher price")
@@ -164,6 +165,7 @@ def model_facts(model_id: str, config: Config) -> ModelFacts:
         price=known.price,
         freeform_patch=bare.startswith(("gpt-5", "gpt-6")),
         supports_images=bare != OFFLINE,
+        tool_search=known.tool_search is True,
     )
 
 

@@ -194,6 +194,8 @@ class ModelTable(Struct, frozen=True, kw_only=True):
     """The size of its context window, in tokens."""
     output_limit: _Tokens | None = None
     """How long an answer may be, in tokens; it is sent with every request."""
+    tool_search: bool | None = None
+    """Whether it knows the search for tools of the Responses API (`tool_search`). Others get a function for that."""
     price_input: _Dollars | None = None
     """What a million tokens of input cost, in dollars. A price needs this one and `price_output`."""
     price_cached_input: _Dollars | None = None
@@ -208,6 +210,7 @@ _TYPES: Final[Mapping[str, Any]] = {field.name: field.type for field in msgspec.
 ALLOWED: Final[Mapping[Any, str]] = {
     _Tokens | None: "a whole number from 1",
     _Dollars | None: "a number of dollars from 0",
+    bool | None: "true or false",
 }
 
 
@@ -255,4 +258,5 @@ def _read_model(found: UserModels, layers: Layers, path: KeyPath, table: Mapping
         context_window=values.get("context_window"),
         output_limit=values.get("output_limit"),
         price=Price(**prices) if prices and missing is None else None,
+        tool_search=values.get("tool_search"),
     )

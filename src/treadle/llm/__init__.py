@@ -40,6 +40,7 @@ from treadle.llm.output_items import (
     OutputItem,
     ReasoningItem,
     SearchedFor,
+    ToolSearchCallItem,
     WebSearchItem,
 )
 from treadle.llm.provider import ProviderConfig, ProviderConfigError, read_provider
@@ -73,6 +74,7 @@ __all__ = [
     "TextDelta",
     "TokenUsage",
     "ToolInputDelta",
+    "ToolSearchCallItem",
     "UnknownEvent",
     "Waiting",
     "WebSearchItem",

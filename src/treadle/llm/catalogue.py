@@ -62,6 +62,8 @@ class KnownModel(Struct, frozen=True, kw_only=True):
     input_limit: int | None = None
     output_limit: int | None = None
     price: Price | None = None
+    tool_search: bool | None = None
+    """Whether it knows the search for tools of the Responses API."""
 
 
 UNKNOWN: Final = KnownModel()
@@ -72,11 +74,19 @@ _GPT_OUTPUT: Final = 128_000
 _OPENAI_LONG: Final = LongPrompt(272_000, 2.0, 1.5)
 
 
-def _gpt(window: int, read: float, cached: float, wrote: float, *, cache_write: bool = True) -> KnownModel:
+def _gpt(
+    window: int, read: float, cached: float, wrote: float, *, cache_write: bool = True, tool_search: bool | None = None
+) -> KnownModel:
     long = _OPENAI_LONG if window > _OPENAI_LONG.tokens * 2 else None
     written = read * 1.25 if cache_write else None
     price = Price(input=read, cached_input=cached, cache_write=written, output=wrote, long=long)
-    return KnownModel(context_window=window, input_limit=window - _GPT_OUTPUT, output_limit=_GPT_OUTPUT, price=price)
+    return KnownModel(
+        context_window=window,
+        input_limit=window - _GPT_OUTPUT,
+        output_limit=_GPT_OUTPUT,
+        price=price,
+        tool_search=tool_search,
+    )
 
 
 def _claude(
@@ -96,7 +106,7 @@ CATALOGUE: Final[Mapping[str, KnownModel]] = {
     "gpt-5.6-sol": _gpt(1_050_000, 4.00, 0.40, 20.00),  # reduced, says the vendor, until 21 November 2026 or later
     "gpt-5.6-terra": _gpt(1_050_000, 2.00, 0.20, 12.00),
     "gpt-5.6-luna": _gpt(1_050_000, 0.20, 0.02, 1.20),
-    "gpt-5.5": _gpt(1_050_000, 5.00, 0.50, 30.00, cache_write=False),
+    "gpt-5.5": _gpt(1_050_000, 5.00, 0.50, 30.00, cache_write=False, tool_search=True),
     "gpt-5.4": _gpt(1_050_000, 2.50, 0.25, 15.00, cache_write=False),
     "gpt-5.4-mini": _gpt(400_000, 0.75, 0.075, 4.50, cache_write=False),
     "gpt-5.4-nano": _gpt(400_000, 0.20, 0.02, 1.25, cache_write=False),

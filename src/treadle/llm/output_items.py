@@ -7,7 +7,7 @@ request, so `raw` is stored; the other members are only a view of it. Unknown it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -60,6 +60,13 @@ class CustomToolCallItem(BaseOutputItem, frozen=True, kw_only=True):
     input: str
 
 
+class ToolSearchCallItem(BaseOutputItem, frozen=True, kw_only=True):
+    """A search for tools, in the form that the Responses API has for it. `arguments` is JSON text."""
+
+    call_id: str
+    arguments: str
+
+
 class OtherItem(BaseOutputItem, frozen=True, kw_only=True):
     type: str
 
@@ -80,7 +87,9 @@ class WebSearchItem(OtherItem, frozen=True, kw_only=True):
     action: SearchedFor = SearchedFor()
 
 
-OutputItem: TypeAlias = MessageItem | ReasoningItem | FunctionCallItem | CustomToolCallItem | OtherItem
+OutputItem: TypeAlias = (
+    MessageItem | ReasoningItem | FunctionCallItem | CustomToolCallItem | ToolSearchCallItem | OtherItem
+)
 
 
 class _Part(Struct):
@@ -116,11 +125,18 @@ class _Search(Struct):
     action: SearchedFor | None = None
 
 
+class _ToolSearch(Struct):
+    call_id: str
+    execution: Literal["client"]  # a search that the provider runs itself has its answer already
+    arguments: Raw = Raw(b"{}")
+
+
 _kind = msgspec.json.Decoder(_Kind)
 _message = msgspec.json.Decoder(_Message)
 _reasoning = msgspec.json.Decoder(_Reasoning)
 _call = msgspec.json.Decoder(_Call)
 _search = msgspec.json.Decoder(_Search)
+_tool_search = msgspec.json.Decoder(_ToolSearch)
 
 
 def upstream_id(raw: Raw) -> str:
@@ -171,6 +187,10 @@ def read_item(raw: Raw, item_id: str) -> OutputItem:
             case "web_search_call":
                 action = _search.decode(raw).action or SearchedFor()
                 return WebSearchItem(id=item_id, raw=raw, type=kind, action=action)
+            case "tool_search_call":
+                search = _tool_search.decode(raw)
+                text = bytes(search.arguments).decode()
+                return ToolSearchCallItem(id=item_id, raw=raw, call_id=search.call_id, arguments=text)
     except msgspec.ValidationError:
         if kind == "web_search_call":  # shown all the same
             return WebSearchItem(id=item_id, raw=raw, type=kind)

@@ -102,7 +102,11 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
         names = _flat_names(request.tools)
         tools: list[JsonObject] = []
         for tool in request.tools:
-            spec = _object(tool, b'"namespace"')
+            spec = _object(tool, b'"namespace"') or _object(tool, b'"tool_search"')
+            if spec is not None and spec.get("type") == "tool_search":
+                function = {"type": "function", "name": "tool_search", "strict": False}
+                tools.append({**function, "description": spec["description"], "parameters": spec["parameters"]})
+                continue
             if spec is None or spec.get("type") != "namespace":
                 tools.append(tool)
                 continue
@@ -160,8 +164,9 @@ _CALLS: Final = ("function_call", "custom_tool_call")
 
 
 def other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str] | None:
-    """Without namespaces, when a server refuses a request because of them."""
-    refused = failure.status in (400, 422) and b"namespace" in failure.body.lower()
+    """Without namespaces and the search for tools, when a server refuses a request because of them."""
+    said = failure.body.lower()
+    refused = failure.status in (400, 422) and (b"namespace" in said or b"tool_search" in said)
     return quirks | {FLAT} if refused else None
 
 

@@ -2,7 +2,7 @@
 
 `ToolIndex` ranks the tools of all servers by BM25 over their names, descriptions and servers. The model searches with
 `tool_search`, a plain function, so that it works with every model and every wire API: what was found is offered from
-the next request on. (The Responses API has a type of its own for it, which few models and servers know.)
+the next request on. The Responses API has a type of its own for it, for the models that know it.
 """
 
 from __future__ import annotations
@@ -135,21 +135,18 @@ class SearchArguments(Struct, frozen=True):
         return int(min(max(self.limit, 1.0), MAX_LIMIT)) if self.limit == self.limit else DEFAULT_LIMIT
 
 
-def search_spec(sources: Mapping[str, str | None]) -> Raw:
+def search_spec(sources: Mapping[str, str | None], *, native: bool = False) -> Raw:
     """The tool, as a member of `tools` in a request of the Responses API.
 
     Args:
         sources: The servers, and what they say of themselves.
+        native: In the form that this API has for a search, and not as a function.
     """
     lines = [f"- {server}: {_source(said)}" if said else f"- {server}" for server, said in sorted(sources.items())]
-    spec = {
-        "type": "function",
-        "name": NAME,
-        "description": _INTRODUCTION + "\n".join(lines) + _ADVICE,
-        "strict": False,
-        "parameters": _PARAMETERS,
-    }
-    return Raw(msgspec.json.encode(spec))
+    spec = {"description": _INTRODUCTION + "\n".join(lines) + _ADVICE, "parameters": _PARAMETERS}
+    if native:
+        return Raw(msgspec.json.encode({"type": "tool_search", "execution": "client", **spec}))
+    return Raw(msgspec.json.encode({"type": "function", "name": NAME, "strict": False, **spec}))
 
 
 def _source(said: str) -> str:
@@ -158,7 +155,9 @@ def _source(said: str) -> str:
     return line if len(line) <= _MAX_SOURCE else line[: _MAX_SOURCE - 1] + "…"
 
 
-def found_specs(names: ToolNames, found: Iterable[FoundTool], instructions: Mapping[str, str | None]) -> list[Raw]:
+def found_specs(
+    names: ToolNames, found: Iterable[FoundTool], instructions: Mapping[str, str | None], *, deferred: bool = False
+) -> list[Raw]:
     """The namespaces of what was found, in an order that does not depend on when it was found: a provider's cache ends
     where the tools differ.
 
@@ -166,11 +165,15 @@ def found_specs(names: ToolNames, found: Iterable[FoundTool], instructions: Mapp
         names: What the model calls the tools.
         found: What searches gave.
         instructions: What the servers say of themselves.
+        deferred: As the answer of a native search has them.
     """
     by_server: dict[str, list[ToolInfo]] = {}
     for each in found:
         by_server.setdefault(each.server, []).append(each.tool)
-    return [namespace_spec(names, server, instructions.get(server), by_server[server]) for server in sorted(by_server)]
+    return [
+        namespace_spec(names, server, instructions.get(server), by_server[server], deferred=deferred)
+        for server in sorted(by_server)
+    ]
 
 
 def plain_answer(names: ToolNames, found: Sequence[FoundTool]) -> str:

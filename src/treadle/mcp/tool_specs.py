@@ -121,6 +121,8 @@ def namespace_spec(
     server: str,
     instructions: str | None,
     tools: Iterable[ToolInfo],
+    *,
+    deferred: bool = False,
 ) -> Raw:
     """All tools of a server, as a member of `tools` in a request of the Responses API.
 
@@ -129,6 +131,7 @@ def namespace_spec(
         server: The server.
         instructions: What the server says of itself.
         tools: What it offers.
+        deferred: Whether they are the answer of a search.
     """
     namespace = names.namespace(server)
     functions = {names.function(server, tool.name): tool for tool in tools}
@@ -136,17 +139,18 @@ def namespace_spec(
         "type": "namespace",
         "name": namespace,
         "description": _shortened(instructions or "") or f"Tools in the {namespace} namespace.",
-        "tools": [_function(name, functions[name]) for name in sorted(functions)],
+        "tools": [_function(name, functions[name], deferred) for name in sorted(functions)],
     }
     return Raw(msgspec.json.encode(spec))
 
 
-def _function(name: str, tool: ToolInfo) -> dict[str, object]:
+def _function(name: str, tool: ToolInfo, deferred: bool) -> dict[str, object]:
     return {
         "type": "function",
         "name": name,
         "description": _shortened(tool.description or ""),
         "strict": False,  # strict would make every parameter required
+        **({"defer_loading": True} if deferred else {}),
         "parameters": model_schema(tool.input_schema),
     }
 

@@ -319,6 +319,85 @@ async def test_many_tools_are_behind_a_search(tmp_path: Path) -> None:
         assert _text((await run_calls(stage, thread, call("many_5", None, "c3")))["c3"]) == "many_5"
 
 
+SEARCHED = '[models."mock-model"]\ntool_search = true\n'
+
+
+def _search(call_id: str, arguments: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "tool_search_call", "id": f"ts_{call_id}", "call_id": call_id, "arguments": arguments, **more}
+
+
+def _enqueue_items(model: MockModel, *found: dict[str, Any]) -> None:
+    done = [{"type": "response.output_item.done", "output_index": n, "item": item} for n, item in enumerate(found)]
+    model.enqueue_sse([{"type": "response.created"}, *done, {"type": "response.completed", "response": {"id": "r"}}])
+
+
+@pytest.mark.responses_wire
+async def test_a_model_that_knows_the_search_of_its_api_has_that(tmp_path: Path) -> None:
+    table = probe_table(tmp_path, "probe", "--tools", "150") + SEARCHED
+    with MockModel() as model:
+        async with mcp_scene(tmp_path, table, model=model, model_context_window=20_000) as stage:
+            thread = await stage.start()
+            client = {"execution": "client", "status": "completed"}
+            _enqueue_items(
+                stage.model,
+                _search("s1", {"query": "many 77", "limit": 1}, **client),
+                _search("s2", {"limit": 1}, **client),
+                _search("s3", {"query": "x"}, execution="server"),  # which has its answer
+            )
+            call_77 = {"type": "function_call", "id": "f", "call_id": "c2", "name": "many_77", "arguments": "{}"}
+            _enqueue_items(stage.model, {**call_77, "namespace": "mcp__probe"})
+            stage.model.enqueue_assistant_message("done")
+            assert (await stage.run(thread))["status"] == "completed"
+            first, second, third = (request.json for request in stage.model.requests())
+            (offered,) = [tool for tool in first["tools"] if tool["type"] == "tool_search"]
+            assert (offered["execution"], offered["parameters"]["required"]) == ("client", ["query"])
+            assert not [tool for tool in first["tools"] if tool["type"] == "namespace"]
+            assert second["tools"] == first["tools"], "what was found is in the answer"
+            answers = {item["call_id"]: item for item in second["input"] if item["type"] == "tool_search_output"}
+            assert answers.keys() == {"s1", "s2"}
+            assert answers["s2"] == {**answers["s1"], "call_id": "s2", "tools": []}
+            assert {key: answers["s1"][key] for key in ("status", "execution")} == client
+            (namespace,) = answers["s1"]["tools"]
+            assert namespace["name"] == "mcp__probe"
+            (function,) = namespace["tools"]
+            assert (function["name"], function["defer_loading"]) == ("many_77", True)
+            (output,) = [item for item in third["input"] if item["type"] == "function_call_output"]
+            assert output["output"][-1]["text"] == "many_77"
+
+
+@pytest.mark.responses_wire
+async def test_a_search_of_one_provider_is_not_shown_to_another(tmp_path: Path) -> None:
+    with MockModel() as model, MockModel() as other:
+        more = f'[model_providers.other]\nname = "Other"\nbase_url = "{other.base_url}"\nwire_api = "responses"\n'
+        async with mcp_scene(tmp_path, probe_table(tmp_path) + more, model=model) as stage:
+            thread = await stage.start()
+            _enqueue_items(stage.model, _search("s1", '{"query": "echo"}', execution="client"))
+            stage.model.enqueue_assistant_message("done")
+            await stage.run(thread)
+            assert "tool_search_output" in json.dumps(stage.model.requests()[-1].json)
+            other.enqueue_assistant_message("hello")
+            await stage.client.request("thread/resume", {"threadId": thread, "modelProvider": "other"})
+            assert (await stage.run(thread))["status"] == "completed"
+            assert "tool_search" not in json.dumps(other.requests()[-1].json["input"])
+
+
+@pytest.mark.responses_wire
+async def test_a_server_that_refuses_the_search_of_the_api_gets_a_function(tmp_path: Path) -> None:
+    table = probe_table(tmp_path, "probe", "--tools", "150") + SEARCHED
+    with MockModel() as model:
+        async with mcp_scene(tmp_path, table, model=model, model_context_window=20_000) as stage:
+            message = "Invalid value: 'tool_search'. Supported values are: 'function'."
+            stage.model.enqueue_error(400, {"error": {"message": message}})
+            stage.model.enqueue_calls(ToolCall("tool_search", {"query": "many 77", "limit": 1}, "c1"))
+            stage.model.enqueue_calls(ToolCall("mcp__probe__many_77", {}, "c2"))
+            stage.model.enqueue_assistant_message("done")
+            assert (await stage.run(await stage.start()))["status"] == "completed"
+            second = [tool for tool in stage.model.requests()[1].json["tools"] if tool.get("name") == "tool_search"]
+            assert [tool["type"] for tool in second] == ["function"]
+            assert "mcp__probe__many_77" in tool_names(stage, 2)
+            assert _text(stage.model.requests()[-1].tool_outputs["c2"]) == "many_77"
+
+
 @pytest.mark.responses_wire  # Anthropic wants the tools of the history in any case
 async def test_a_turn_at_its_limit_of_rounds_has_no_tools_of_servers_either(tmp_path: Path) -> None:
     with MockModel() as model:

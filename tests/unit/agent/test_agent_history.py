@@ -66,6 +66,14 @@ def test_a_missing_output_stands_behind_its_call() -> None:
     assert result == [items[0], {"type": "custom_tool_call_output", "call_id": "a", "output": ABORTED}, items[1]]
 
 
+def test_a_search_for_tools_that_was_cut_short_has_found_none_there_and_is_nothing_elsewhere() -> None:
+    search = {"type": "tool_search_call", "call_id": "a", "execution": "client"}
+    history = History(_kept((_raw(search), HERE)))
+    found = {"type": "tool_search_output", "call_id": "a", "status": "completed", "execution": "client", "tools": []}
+    assert _plain(list(history.items_for(HERE))) == [search, found]
+    assert history.items_for(THERE) == []
+
+
 def test_what_cannot_be_read_stays() -> None:
     odd = [
         Raw(b'{"type": 7}'),

@@ -10,7 +10,7 @@ and so is every item of a kind that is not neutral, such as a web search.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,12 +18,19 @@ from msgspec import Raw, Struct
 from treadle.config import SUMMARY_PREFIX
 from treadle.store.contract import HistoryRecord
 
+if TYPE_CHECKING:
+    from treadle.agent.tools.tool import Output
+
 T = TypeVar("T")
 
 # What an item costs in memory beside its JSON: two objects and a place in the list.
 _ITEM_BYTES = 128
 ABORTED = "aborted: the turn ended before this call did"
-_OUTPUT_OF = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+_OUTPUT_OF = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "tool_search_call": "tool_search_output",
+}
 # Such an item begins with this member in the store.
 _ORIGIN = b'{"treadle_origin":'
 
@@ -125,13 +132,22 @@ def repaired(items: Sequence[Raw]) -> list[Raw]:
             continue
         result.append(item)
         if view.type in _OUTPUT_OF and view.call_id not in answered:
-            result.append(aborted_output(view.type, view.call_id or ""))
+            known = _without_origin(bytes(item))
+            aborted = aborted_output(view.type, view.call_id or "")
+            result.append(aborted if known is None else Raw(with_origin(aborted, known[0])))
     return result
 
 
 def aborted_output(call_type: str, call_id: str) -> Raw:
-    output = {"type": _OUTPUT_OF[call_type], "call_id": call_id, "output": ABORTED}
-    return Raw(msgspec.json.encode(output))
+    return Raw(msgspec.json.encode(output_item(call_type, call_id, ABORTED)))
+
+
+def output_item(call_type: str, call_id: str, output: Output) -> dict[str, Any]:
+    """What a call gets. A search gets tools; one that has failed finds none, and there is no place to say why."""
+    item: dict[str, Any] = {"type": _OUTPUT_OF[call_type], "call_id": call_id}
+    if call_type != "tool_search_call":
+        return {**item, "output": output}
+    return {**item, "status": "completed", "execution": "client", "tools": [] if isinstance(output, str) else output}
 
 
 def _read(decoder: msgspec.json.Decoder[T], item: Raw) -> T | None:

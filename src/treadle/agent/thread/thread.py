@@ -363,6 +363,10 @@ class Thread:
         provider = self.provider
         return self.settings.model_provider if provider is None else provider.origin
 
+    def origin_of(self, call_type: str) -> str | None:
+        """Whom the answer of a call is for alone; None for whoever goes on with the thread."""
+        return self.origin if call_type == "tool_search_call" else None
+
     # --- turns ---
 
     def next_turn(self) -> int:

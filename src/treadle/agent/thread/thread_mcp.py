@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, structs
+from msgspec import UNSET, Raw, structs
 
 from treadle.agent.event import DeltaStream
 from treadle.agent.tools.approval import answer_to
@@ -200,6 +200,13 @@ class ThreadMcp:
             made = self._toolset = McpToolset(self)
         return made
 
+    def specs(self) -> tuple[Raw, ...]:
+        """What the model is told of now."""
+        settings, facts = self._thread.settings, self._thread.model_facts
+        provider = self._thread.services.config_for(settings).providers.get(settings.model_provider)
+        knows_it = provider is not None and provider.wire_api == "responses" and provider.namespaces
+        return self.toolset().specs(facts.usable_window, native=facts.tool_search and knows_it)
+
     @property
     def version(self) -> tuple[object, ...]:
         """Changes with whatever the model can call."""
@@ -207,11 +214,6 @@ class ThreadMcp:
 
     def is_logged_in(self, config: McpServerConfig) -> bool:
         return self._thread.services.mcp.is_logged_in(config)
-
-    @property
-    def window(self) -> int:
-        """Tokens that the model of the thread can read."""
-        return self._thread.model_facts.usable_window
 
     # --- rest and end ---
 

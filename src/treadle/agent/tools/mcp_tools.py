@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec import Raw, Struct
 
 from treadle.agent.tools.tool import Output, Tool, ToolCall
@@ -50,8 +51,9 @@ class McpToolset:
     def is_current(self, mcp: ThreadMcp) -> bool:
         return self._version == mcp.version
 
-    def specs(self, window: int) -> tuple[Raw, ...]:
-        """What the model is told of, with a context window of so many tokens."""
+    def specs(self, window: int, *, native: bool) -> tuple[Raw, ...]:
+        """What the model is told of, with a context window of so many tokens. `native`: whether it knows the search of
+        the Responses API. What that finds is in its answer; what the function finds is offered from then on."""
         own = tuple(tool.spec for tool in self._own)
         if not too_many(self._all, window):
             return (*own, *self._all)
@@ -61,8 +63,8 @@ class McpToolset:
             for server, name in self._mcp.found
             if (server, name) in self._tools
         ]
-        instructions = {name: server.instructions for name, server in self._servers.items()}
-        return (*own, search.spec, *found_specs(self._names, found, instructions))
+        spec = search.native_spec if native else search.spec
+        return (*own, spec, *found_specs(self._names, found, search.instructions))
 
     def find(self, call: ToolCall) -> Tool | None:
         """The tool that a call means, whether the model was told of it in this request or not."""
@@ -110,8 +112,8 @@ MAX_FOUND: Final = 100
 
 
 class SearchTools(Tool):
-    """A plain function, so that every model and every wire API has it: what it finds is offered from the next request
-    on."""
+    """The search, in both of its forms: a plain function, so that every model and every wire API has it, and what the
+    Responses API has for it."""
 
     name = NAME
     only_reads = True
@@ -120,11 +122,16 @@ class SearchTools(Tool):
         self._mcp = mcp
         self._names = names
         self._index = ToolIndex({name: server.tools for name, server in servers.items()})
-        self.spec: Raw = search_spec({name: server.instructions for name, server in servers.items()})
+        self.instructions = {name: server.instructions for name, server in servers.items()}
+        self.spec: Raw = search_spec(self.instructions)
+        self.native_spec: Raw = search_spec(self.instructions, native=True)
 
-    async def run(self, call: ToolCall) -> str:
+    async def run(self, call: ToolCall) -> Output:
         given = call.arguments(SearchArguments)
         found = self._index.search(given.query, given.count)
+        if call.kind == "tool_search_call":
+            specs = found_specs(self._names, found, self.instructions, deferred=True)
+            return [msgspec.json.decode(spec) for spec in specs]
         remembered = self._mcp.found
         for each in found:
             remembered.pop((each.server, each.tool.name), None)

@@ -25,14 +25,19 @@ Output: TypeAlias = str | list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of the model, in the turn that it belongs to. `text` is as the model wrote it: JSON, or free text."""
+    """A call of the model, in the turn that it belongs to. `text` is as the model wrote it: JSON, or free text. `kind`
+    is the type of its item."""
 
     turn: Turn
     id: str
     name: str
     text: str
     namespace: str | None = None
-    free_text: bool = False
+    kind: str = "function_call"
+
+    @property
+    def free_text(self) -> bool:
+        return self.kind == "custom_tool_call"
 
     def arguments(self, wanted: type[T]) -> T:
         """Raises `ToolInputError`, which is the model's answer."""

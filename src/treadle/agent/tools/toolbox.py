@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
+from treadle.agent.thread.model_history import output_item
 from treadle.agent.thread.thread import Thread
 from treadle.agent.tools import built_in
 from treadle.agent.tools.client_tools import client_tools
 from treadle.agent.tools.tool import Output, Tool, ToolCall
 from treadle.agent.tools.web_tools import hosted_search
-from treadle.agent.turn.sampling import ModelCall
+from treadle.agent.turn.sampling import KINDS, ModelCall
 from treadle.agent.turn.turn import SideConversation, Turn
 from treadle.config import Config
 from treadle.errors import ExecError
-from treadle.llm import CustomToolCallItem
+from treadle.llm import CustomToolCallItem, ToolSearchCallItem
 from treadle.logs.trace import IDS
 from treadle.store.contract import StoreError
 from treadle.tools.command.command_output import cut_to, tokens
@@ -111,12 +112,16 @@ class Toolbox:
     def start(self, item: ModelCall) -> None:
         turn = self._turn
         self.called = turn.called = True
-        if isinstance(item, CustomToolCallItem):
-            call = ToolCall(turn, item.call_id, item.name, item.input, free_text=True)
+        kind = KINDS[type(item)]
+        if isinstance(item, ToolSearchCallItem):
+            call = ToolCall(turn, item.call_id, "tool_search", item.arguments, kind=kind)
+        elif isinstance(item, CustomToolCallItem):
+            call = ToolCall(turn, item.call_id, item.name, item.input, kind=kind)
         else:
             call = ToolCall(turn, item.call_id, item.name, item.arguments, item.namespace)
         # The client's tools come first: a client that takes one of our names means its own.
-        tools = chain(client_tools(turn.thread), left(built_in.BUILT_IN, self._config()))
+        ours = chain(client_tools(turn.thread), left(built_in.BUILT_IN, self._config()))
+        tools = () if isinstance(item, ToolSearchCallItem) else ours
         side = turn.side
         tool = next((tool for tool in tools if tool.answers(call) and (side is None or side.has(tool.name))), None)
         if tool is None and side is None and (mcp := turn.thread.mcp) is not None:
@@ -175,10 +180,10 @@ class Toolbox:
         limit = self._config().tool_output_token_limit
         if limit is not None:
             output = _within(output, limit)
-        kind = "custom_tool_call_output" if call.free_text else "function_call_output"
-        item = {"type": kind, "call_id": call.id, "output": output}
+        item = output_item(call.kind, call.id, output)
         self._turn.calls.pop(call.id, None)
-        self._turn.thread.journal.write(*self._turn.add_history([item]))
+        thread = self._turn.thread
+        thread.journal.write(*self._turn.add_history([item], thread.origin_of(call.kind)))
 
 
 def _within(output: Output, limit: int) -> Output:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -37,6 +37,7 @@ from treadle.llm import (
     ReasoningSummaryPart,
     TextDelta,
     TokenUsage,
+    ToolSearchCallItem,
     Waiting,
     WebSearchItem,
 )
@@ -61,7 +62,12 @@ from treadle.protocol.app.notifications import (
 from treadle.protocol.app.turns import TurnError
 
 logger: logging.Logger = logging.getLogger(__name__)
-ModelCall: TypeAlias = FunctionCallItem | CustomToolCallItem
+KINDS: Final[Mapping[type, str]] = {
+    FunctionCallItem: "function_call",
+    CustomToolCallItem: "custom_tool_call",
+    ToolSearchCallItem: "tool_search_call",
+}
+ModelCall: TypeAlias = FunctionCallItem | CustomToolCallItem | ToolSearchCallItem
 OnCall: TypeAlias = Callable[[ModelCall], None]
 # Between two looks at whether the listeners keep up.
 CHECK_EVERY: Final = 256
@@ -158,7 +164,7 @@ class Sampling:
             self.text = item.text
         if self._silent:
             return
-        origin = self._origin if isinstance(item, ReasoningItem | OtherItem) else None
+        origin = self._origin if isinstance(item, ReasoningItem | ToolSearchCallItem | OtherItem) else None
         writes = self._turn.add_history([item.raw], origin)
         shown = self._shown(item)
         if shown is not None and item.id in self._open:
@@ -166,9 +172,8 @@ class Sampling:
             self._turn.items.complete(shown, *writes)
         else:
             self._thread.journal.write(*writes)
-        if isinstance(item, FunctionCallItem | CustomToolCallItem):
-            kind = "function_call" if isinstance(item, FunctionCallItem) else "custom_tool_call"
-            self._turn.calls[item.call_id] = kind
+        if isinstance(item, ModelCall):
+            self._turn.calls[item.call_id] = KINDS[type(item)]
             if self._on_call is not None:
                 self._on_call(item)
 

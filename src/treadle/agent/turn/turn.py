@@ -430,11 +430,11 @@ class Turn:
         # After an early end: open items are closed, calls get an output, and the model is told why.
         left = self.items.end_open(early=state.status != "completed")
         if thread.history is not None and self.side is None:
-            outputs = [aborted_output(kind, call_id) for call_id, kind in self.calls.items()]
+            for call_id, kind in self.calls.items():
+                left += thread.add_history([aborted_output(kind, call_id)], self.number, thread.origin_of(kind))
             self.calls.clear()
             if state.status == "interrupted" and self.kind == "regular":
-                outputs.append(developer_message(ABORTED_NOTE))
-            left += thread.add_history(outputs, self.number)
+                left += thread.add_history([developer_message(ABORTED_NOTE)], self.number)
         thread.journal.write(*left)
         self._resolve_interrupts()
         state.end()
