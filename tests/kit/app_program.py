@@ -57,10 +57,14 @@ def stdio_server(
 
 @contextmanager
 def listening_server(
-    harness: AppServerHarness, *arguments: str, env: Mapping[str, str] | None = None, log: str = "server"
+    harness: AppServerHarness,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    log: str = "server",
+    wrapper: Sequence[str] = (),
 ) -> Iterator[Program]:
-    """For several clients: `ws://` on a free port unless told otherwise."""
-    command = harness.command(*(arguments or ("--listen", "ws://127.0.0.1:0")))
+    """For several clients: `ws://` on a free port unless told otherwise. `wrapper` as for `stdio_server`."""
+    command = [*wrapper, *harness.command(*(arguments or ("--listen", "ws://127.0.0.1:0")))]
     path = _log(harness, log)
     with child(command, cwd=harness.workspace, env={**harness.environ(), **(env or {})}, log=path) as process:
         program = Program(process, path)

@@ -7,6 +7,8 @@ execution layer sees to it that none of them outlives this program.
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import uuid
 from collections.abc import Callable
 from typing import Final
@@ -33,10 +35,15 @@ TERMINATE_S: Final = 1.0
 # For all of its end, with what the helper that ends processes may take.
 CLOSE_S: Final = 10.0
 MAX_LOG_LINE: Final = 4096
+PIPES: Final = 3
+# What this process must still be able to open: clients, commands and the store need it more than another server.
+RESERVED_FILES: Final = 64
 
 
 class StdioTransport(McpTransport):
     """One process. `log_line` gets what it writes to its standard error, line by line."""
+
+    _starting = 0  # of all, which have not opened their pipes yet
 
     def __init__(
         self,
@@ -63,11 +70,23 @@ class StdioTransport(McpTransport):
         self._errors = LineFramer(max_line=MAX_LOG_LINE)
 
     async def open(self, session: McpSession) -> None:
+        self._check_descriptors()
+        StdioTransport._starting += 1
         try:
             self._process = await self._environment.start(self._params)
         except ExecError as error:
             raise McpError("start", error.message) from None
+        finally:
+            StdioTransport._starting -= 1
         self._reading = asyncio.get_running_loop().create_task(self._read(self._process, session))
+
+    def _check_descriptors(self) -> None:
+        """Raises `McpError` when this process can open only a few more files."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = len(os.listdir("/proc/self/fd")) + PIPES * StdioTransport._starting
+        if limit != resource.RLIM_INFINITY and used + PIPES + RESERVED_FILES > limit:
+            advice = "raise the limit (ulimit -n), or have threads share their servers (share = true)"
+            raise McpError("start", f"{used} files are open, and this process may have {limit}: {advice}")
 
     async def send(self, frame: bytes, request_id: int | None = None) -> None:
         assert self._process is not None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 import pytest
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.interop
 scenario = scenario_of("codex-acp")
 
 PROBE = {"name": "probe", "command": sys.executable, "args": ["-I", "-S", kit.mcp_probe.__file__], "env": []}
+TOKEN = "the-token-of-the-editor"
 OpenEditor: TypeAlias = Callable[..., AcpEditor]
 
 
@@ -246,6 +248,32 @@ def test_acp_mcp_server(editor: AcpEditor) -> None:
     another = editor.new_session()
     assert another.prompt('CALL:mcp__probe.echo {"text": "from another"}') == "end_turn"
     assert "unsupported call" in another.said()
+
+
+@scenario("MCP server of the session over HTTP")
+def test_acp_mcp_over_http(editor: AcpEditor) -> None:
+    with http_server() as url:
+        header = {"name": "Authorization", "value": f"Bearer {TOKEN}"}
+        locked = {"type": "http", "name": "web", "url": url, "headers": [header]}
+        session = editor.new_session(mcp_servers=[PROBE, locked])
+        assert session.prompt('CALL:mcp__web.echo {"text": "over the net"}') == "end_turn"
+        assert "over the net" in session.said()
+        [call] = session.tool_calls()
+        assert (call["title"], call["status"]) == ("mcp.web.echo", "completed")
+        assert session.prompt('CALL:mcp__probe.echo {"text": "beside it"}') == "end_turn"
+        assert "beside it" in session.said()
+
+
+@contextmanager
+def http_server() -> Iterator[str]:
+    """The probe over HTTP, which lets in whoever has the token."""
+    program = [sys.executable, "-I", "-S", kit.mcp_probe.__file__, "--http", "--port", "0", "--token", TOKEN]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as probe:
+        try:
+            assert probe.stdout is not None
+            yield f"http://127.0.0.1:{int(probe.stdout.readline())}/mcp"
+        finally:
+            probe.kill()
 
 
 @scenario("MCP server: approval of a call")
