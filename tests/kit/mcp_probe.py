@@ -43,6 +43,8 @@ class Probe:
         self._answers: dict[Any, tuple[threading.Event, list[dict[str, Any]]]] = {}
         self._cancelled: dict[Any, threading.Event] = {}
         self.extra_tools: list[str] = []
+        self.hidden: set[str] = set()
+        self.listed = threading.Event()
         self.streams: Any = None  # over HTTP
 
     def set_send(self, send: Callable[[dict[str, Any]], None]) -> None:
@@ -201,7 +203,9 @@ class Probe:
                 **({"annotations": hints[name]} if name in hints else {}),
             }
             for name in (*TOOLS, *self.extra_tools, *(f"many_{index}" for index in range(self.options.tools)))
+            if name not in self.hidden
         ]
+        self.listed.set()
         pages = self.options.pages
         if pages <= 1:
             return {"tools": tools}
@@ -262,6 +266,15 @@ def _more(probe: Probe, call: Call) -> dict[str, Any]:
     probe.extra_tools.append(call.text or "added")
     probe.notify("notifications/tools/list_changed")
     return text_result("ok")
+
+
+def _vanish(probe: Probe, call: Call) -> dict[str, Any]:
+    """It is no tool any more while it runs; the answer comes when the client has the new list."""
+    probe.hidden.add("vanish")
+    probe.listed.clear()
+    probe.notify("notifications/tools/list_changed")
+    probe.listed.wait(float(call.text or 0))
+    return text_result("gone")
 
 
 def _ask(probe: Probe, call: Call) -> dict[str, Any]:
@@ -397,6 +410,7 @@ TOOLS: dict[str, Callable[[Probe, Call], dict[str, Any] | None]] = {
     "rpcerror": _rpcerror,
     "die": _die,
     "more": _more,
+    "vanish": _vanish,
     "ask": _ask,
     "ask_url": _ask_url,
     "late": _late,

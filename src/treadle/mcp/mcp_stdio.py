@@ -76,6 +76,8 @@ class StdioTransport(McpTransport):
             self._process = await self._environment.start(self._params)
         except ExecError as error:
             raise McpError("start", error.message) from None
+        except OSError as error:
+            raise McpError("start", error.strerror or "it cannot be started") from None
         finally:
             StdioTransport._starting -= 1
         self._reading = asyncio.get_running_loop().create_task(self._read(self._process, session))

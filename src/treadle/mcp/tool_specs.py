@@ -114,6 +114,8 @@ def _unlike_names(prefix: str, wanted: Iterable[str], limit: int, taken: Contain
 # Far more than any tool needs, so that a server cannot fill every request.
 _MAX_DESCRIPTION: Final = 10_000
 _MAX_SCHEMA: Final = 32 * 1024
+# Of a schema as the server has it. One that is larger is not small enough without its descriptions either.
+_MAX_READ: Final = 4 * _MAX_SCHEMA
 
 
 def namespace_spec(
@@ -211,7 +213,7 @@ def _argument_names(properties: Mapping[str, object]) -> dict[str, str]:
 
 def _decoded(given: Raw | bytes) -> dict[str, Any]:
     with suppress(msgspec.DecodeError, UnicodeError):
-        if not is_too_deep(bytes(given)):
+        if len(bytes(given)) <= _MAX_READ and not is_too_deep(bytes(given)):
             return msgspec.json.decode(given, type=dict[str, Any])
     return {}
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle import Environment
-from treadle.config import McpServerConfig
-from treadle.config.mcp_settings import OAuthTable
+from treadle.config import McpServerConfig, OAuthTable
 from treadle.mcp import (
     ElicitParams,
     ElicitResult,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from system.agent.order import check_thread
 from system.mcp.mcp_scene import (
+    PROBE,
     PROGRESS,
     call,
     heard,
@@ -287,6 +290,47 @@ async def test_tools_that_come_in_a_turn_are_offered_with_its_next_request(tmp_p
         await run_calls(stage, await stage.start(), call("more", "fresh"))
         assert "mcp__probe__fresh" not in tool_names(stage, 0)
         assert "mcp__probe__fresh" in tool_names(stage, 1)
+
+
+async def test_a_tool_that_is_taken_away_while_it_runs_ends_well(tmp_path: Path) -> None:
+    async with mcp_scene(tmp_path) as stage:
+        thread = await stage.start()
+        stage.model.enqueue_calls(call("vanish", "0", "c1"))
+        stage.model.enqueue_calls(call("vanish", "0", "c2"))
+        stage.model.enqueue_assistant_message("done")
+        assert (await stage.run(thread))["status"] == "completed"
+        outputs = stage.model.requests()[-1].tool_outputs
+        assert (_text(outputs["c1"]), outputs["c2"]) == ("gone", "unsupported call: mcp__probe__vanish")
+        assert "mcp__probe__vanish" not in tool_names(stage)
+
+        # And while another turn of the thread has the new list already.
+        direct = {"threadId": thread, "server": "probe", "tool": "vanish", "arguments": {"text": "60"}}
+        asking = asyncio.ensure_future(stage.client.request("mcpServer/tool/call", direct))
+        while len(heard(tmp_path, "tools/call")) < 2:
+            await asyncio.sleep(0.01)
+        await run_calls(stage, thread, call("echo"))
+        assert (await asking)["content"][0]["text"] == "gone"
+        await check_thread(stage, thread)
+
+
+async def test_names_that_are_none(tmp_path: Path) -> None:
+    """A name of the settings can be anything; it is shown as it is, and the model has one that it can write."""
+    name = "a__b\u0007 \u001b[31m\u202e"
+    servers = {name: {"command": sys.executable, "args": ["-I", "-S", PROBE]}, "a": {"enabled": False}}
+    async with mcp_scene(tmp_path, "") as stage:
+        thread = await stage.start(config={"mcp_servers": servers})
+        stage.model.enqueue_assistant_message("hello")
+        await stage.run(thread)
+        (echo,) = [each for each in tool_names(stage) if each.endswith("__echo")]
+        assert re.fullmatch(r"mcp__[A-Za-z0-9_]{1,40}__echo", echo)
+        outputs = await run_calls(stage, thread, ToolCall(echo, {"text": "hi"}, "c1"))
+        assert _text(outputs["c1"]) == "hi"
+        assert items(stage)[0]["server"] == name
+        listed = await stage.client.request("mcpServerStatus/list", {"threadId": thread})
+        assert {status["name"]: status["runtimeStatus"] for status in listed["data"]} == {
+            name: "connected",
+            "a": "disabled",
+        }
 
 
 async def test_tools_that_are_switched_off_are_not_offered_and_cannot_be_called(tmp_path: Path) -> None:

@@ -200,12 +200,12 @@ class ThreadMcp:
             made = self._toolset = McpToolset(self)
         return made
 
-    def specs(self) -> tuple[Raw, ...]:
+    async def specs(self) -> tuple[Raw, ...]:
         """What the model is told of now."""
         settings, facts = self._thread.settings, self._thread.model_facts
         provider = self._thread.services.config_for(settings).providers.get(settings.model_provider)
         knows_it = provider is not None and provider.wire_api == "responses" and provider.namespaces
-        return self.toolset().specs(facts.usable_window, native=facts.tool_search and knows_it)
+        return await self.toolset().specs(facts.usable_window, native=facts.tool_search and knows_it)
 
     @property
     def version(self) -> tuple[object, ...]:

@@ -6,6 +6,9 @@ It is made anew when the servers, their tools or their settings change. What a c
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
     from treadle.agent.thread.thread_mcp import ThreadMcp, ThreadServer
 
 
+# What is made of more than this takes longer than others should wait for.
+SMALL_LISTS: Final = 256 * 1024
+
+
 class McpToolset:
     def __init__(self, mcp: ThreadMcp) -> None:
         self._mcp = mcp
@@ -42,19 +49,21 @@ class McpToolset:
         self._own: tuple[Tool, ...] = ()
         if any(server.config.enabled for server in mcp.servers.values()):
             self._own = (ListResources(), ListResourceTemplates(), ReadResource())
-        self._all = tuple(
-            namespace_spec(self._names, name, server.instructions, server.tools)
-            for name, server in self._servers.items()
-        )
+        self._all: tuple[Raw, ...] | None = None  # of all servers, when a model was told of them
         self._search: SearchTools | None = None
 
     def is_current(self, mcp: ThreadMcp) -> bool:
         return self._version == mcp.version
 
-    def specs(self, window: int, *, native: bool) -> tuple[Raw, ...]:
+    async def specs(self, window: int, *, native: bool) -> tuple[Raw, ...]:
         """What the model is told of, with a context window of so many tokens. `native`: whether it knows the search of
         the Responses API. What that finds is in its answer; what the function finds is offered from then on."""
         own = tuple(tool.spec for tool in self._own)
+        if self._all is None:
+            offers = [(name, server.instructions, server.tools) for name, server in self._servers.items()]
+            size = sum(len(bytes(tool.raw)) for _, _, tools in offers for tool in tools)
+            work = partial(_namespaces, self._names, offers)
+            self._all = await asyncio.to_thread(work) if size > SMALL_LISTS else work()
         if not too_many(self._all, window):
             return (*own, *self._all)
         search = self._searching()
@@ -81,6 +90,10 @@ class McpToolset:
         if self._search is None:
             self._search = SearchTools(self._mcp, self._names, self._servers)
         return self._search
+
+
+def _namespaces(names: ToolNames, offers: Sequence[tuple[str, str | None, Sequence[ToolInfo]]]) -> tuple[Raw, ...]:
+    return tuple(namespace_spec(names, server, instructions, tools) for server, instructions, tools in offers)
 
 
 class McpTool(Tool):

@@ -71,7 +71,7 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
         if (mcp := thread.mcp) is None or turn.side is not None or toolbox.closed:
             return asked
         await mcp.refresh()
-        return structs.replace(asked, tools=(*asked.tools, *mcp.specs()))
+        return structs.replace(asked, tools=(*asked.tools, *await mcp.specs()))
 
     def reader() -> Sampling:
         if turn.settings.mode != "plan":
