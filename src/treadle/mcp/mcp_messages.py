@@ -7,6 +7,7 @@ it came is kept as `raw`. One tool that cannot be read does not cost the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -91,10 +92,8 @@ class McpInitializeResult(_Wire, frozen=True, kw_only=True):
 class ToolAnnotations(_Wire, frozen=True, kw_only=True):
     """What a server says of a tool, if it says so: nobody has checked it."""
 
-    title: str | None = None
     read_only_hint: bool | None = None
     destructive_hint: bool | None = None
-    idempotent_hint: bool | None = None
     open_world_hint: bool | None = None
 
 
@@ -105,7 +104,6 @@ class ToolInfo(_Wire, frozen=True, kw_only=True):
     title: str | None = None
     description: str | None = None
     input_schema: Raw = Raw(b"{}")
-    output_schema: Raw | None = None
     annotations: ToolAnnotations | None = None
     raw: Raw = Raw(b"{}")
 
@@ -117,7 +115,6 @@ class _Tool(_Wire, frozen=True, kw_only=True):
     title: Any = None
     description: Any = None
     input_schema: Raw = Raw(b"{}")
-    output_schema: Raw = Raw(b"null")
     annotations: Raw = Raw(b"null")
 
 
@@ -127,6 +124,9 @@ def read_tool(raw: Raw) -> ToolInfo:
     Annotations of wrong types count as none: then a call is asked about.
     """
     tool = msgspec.json.decode(raw, type=_Tool)
+    annotations: ToolAnnotations | None = None
+    with suppress(msgspec.ValidationError):
+        annotations = msgspec.json.decode(tool.annotations, type=ToolAnnotations | None)
     msgspec.json.decode(tool.input_schema, type=dict[str, Raw])
     if not tool.name:
         raise msgspec.ValidationError("the name is empty")
@@ -135,17 +135,9 @@ def read_tool(raw: Raw) -> ToolInfo:
         title=tool.title if isinstance(tool.title, str) else None,
         description=tool.description if isinstance(tool.description, str) else None,
         input_schema=tool.input_schema.copy(),
-        output_schema=None if bytes(tool.output_schema) == b"null" else tool.output_schema.copy(),
-        annotations=_annotations(tool.annotations),
+        annotations=annotations,
         raw=raw.copy(),
     )
-
-
-def _annotations(raw: Raw) -> ToolAnnotations | None:
-    try:
-        return msgspec.json.decode(raw, type=ToolAnnotations | None)
-    except msgspec.ValidationError:
-        return None
 
 
 ListKind: TypeAlias = Literal["resources", "resources/templates", "prompts"]
@@ -215,17 +207,11 @@ class ElicitResult(_Sent, frozen=True, kw_only=True):
 
 
 class SamplingParams(_Wire, frozen=True, kw_only=True):
-    """A server asks for text of a model."""
+    """A server asks for text of a model. What else it would like, such as a temperature, is up to us."""
 
     messages: tuple[Any, ...]
     max_tokens: int
     system_prompt: str | None = None
-    temperature: float | None = None
-    stop_sequences: tuple[str, ...] = ()
-    model_preferences: Any = None
-    include_context: str | None = None
-    tools: Any = None
-    tool_choice: Any = None
 
 
 class SamplingResult(_Sent, frozen=True, kw_only=True):

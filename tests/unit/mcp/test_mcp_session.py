@@ -568,7 +568,6 @@ def test_a_tool_keeps_all_that_was_said_of_it() -> None:
     tool = read_tool(Raw(raw))
     assert bytes(tool.raw) == raw
     assert bytes(tool.input_schema) == b'{"type":"object"}'
-    assert tool.output_schema is None
     assert tool.annotations is not None
     assert (tool.annotations.destructive_hint, tool.annotations.read_only_hint) == (False, None)
 

@@ -170,7 +170,7 @@ class ThreadMcp:
 
     async def reload(self) -> None:
         """Bring what runs to the settings as they are now. In a thread that uses none nothing is started."""
-        in_use = any(server.is_used for server in self._servers.values())
+        in_use = any(server.state not in ("notStarted", "disabled") for server in self._servers.values())
         for server in self.servers.values():
             if server.state == "connected":  # it stays as it is, and clients wait to hear that
                 server.publish_state()
@@ -281,11 +281,6 @@ class ThreadServer:
     def problem(self) -> str | None:
         """Why it cannot be used."""
         return self.config.problem if self._connection is None else self._connection.error
-
-    @property
-    def is_used(self) -> bool:
-        """Whether somebody has asked for it."""
-        return self._connection is not None and self._connection.state != "notStarted"
 
     async def start(self) -> None:
         """Start it and wait for that. How it goes is published; whoever needs the server looks at its `state`."""

@@ -7,8 +7,6 @@ It is made anew when the servers, their tools or their settings change. What a c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -62,8 +60,11 @@ class McpToolset:
         if self._all is None:
             offers = [(name, server.instructions, server.tools) for name, server in self._servers.items()]
             size = sum(len(bytes(tool.raw)) for _, _, tools in offers for tool in tools)
-            work = partial(_namespaces, self._names, offers)
-            self._all = await asyncio.to_thread(work) if size > SMALL_LISTS else work()
+
+            def made() -> tuple[Raw, ...]:
+                return tuple(namespace_spec(self._names, *offer) for offer in offers)
+
+            self._all = await asyncio.to_thread(made) if size > SMALL_LISTS else made()
         if not too_many(self._all, window):
             return (*own, *self._all)
         search = self._searching()
@@ -90,10 +91,6 @@ class McpToolset:
         if self._search is None:
             self._search = SearchTools(self._mcp, self._names, self._servers)
         return self._search
-
-
-def _namespaces(names: ToolNames, offers: Sequence[tuple[str, str | None, Sequence[ToolInfo]]]) -> tuple[Raw, ...]:
-    return tuple(namespace_spec(names, server, instructions, tools) for server, instructions, tools in offers)
 
 
 class McpTool(Tool):
