@@ -6,7 +6,9 @@ A keyring may ask its user for a password: whoever has a loop uses it by `off_lo
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from treadle.mcp.oauth import OAuthError
@@ -49,9 +51,30 @@ def use_keyring(what: str, work: Callable[[Any], T]) -> T:
 
 
 async def off_loop(work: Callable[[], T]) -> T:
-    """Do what may use the keyring in a thread. Raises `OAuthError`, also when that takes too long."""
+    """Do what may use the keyring in a thread of its own, which nothing waits for at the end of the program: a prompt
+    may stand there for ever. Raises `OAuthError`, also when that takes too long."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: Exception | None) -> None:
+        if not done.cancelled():
+            if error is None:
+                done.set_result(result)  # type: ignore[arg-type]
+            else:
+                done.set_exception(error)
+
+    def run() -> None:
+        result, problem = None, None
+        try:
+            result = work()
+        except Exception as error:
+            problem = error
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(finish, result, problem)
+
+    threading.Thread(target=run, name="treadle keyring", daemon=True).start()
     try:
         async with asyncio.timeout(ACCESS_S):
-            return await asyncio.to_thread(work)
+            return await done
     except TimeoutError:
         raise OAuthError(f"the keyring did not answer within {ACCESS_S:.0f} s; is it locked?") from None

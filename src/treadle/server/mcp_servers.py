@@ -105,7 +105,8 @@ class McpServers:
             await self._close_unused(shared)
 
     async def _close_unused(self, shared: SharedServer) -> None:
-        if not shared.users and shared.looked_at is None and self._shared.pop(shared.key, None) is not None:
+        if not shared.users and shared.looked_at is None and self._shared.get(shared.key) is shared:
+            del self._shared[shared.key]
             await shared.server.close()
 
     async def inspect(self, config: McpServerConfig) -> McpServer | None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import stat
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from treadle.mcp import (
     challenge_of,
     discover,
     oauth,
+    oauth_keyring,
 )
 
 pytestmark = pytest.mark.anyio
@@ -294,6 +296,22 @@ async def test_a_keyring_that_is_locked_says_so(
         with pytest.raises(McpError, match="could not give the token \\(RuntimeError\\); is it locked") as failed:
             await ServerTokens(TokenFile(tmp_path, "web", server.url), http).token()
         assert "secret that" not in str(failed.value)
+
+
+async def test_a_keyring_that_never_answers_holds_up_nobody_for_ever(
+    tmp_path: Path, http: McpHttp, ring: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with oauth_server() as server:
+        await log_in(server, tmp_path, store="keyring")
+        asked = threading.Event()
+        monkeypatch.setattr(
+            sys.modules["keyring"], "get_password", lambda service, key: asked.wait(DEADLINE_S) and None
+        )
+        monkeypatch.setattr(oauth_keyring, "ACCESS_S", 0.01)
+        with pytest.raises(McpError, match="the keyring did not answer"):
+            await ServerTokens(TokenFile(tmp_path, "web", server.url), http).token()
+        assert "treadle keyring" in {thread.name for thread in threading.enumerate() if thread.daemon}
+        asked.set()
 
 
 # --- logins that fail -------------------------------------------------------------------------------------------------
