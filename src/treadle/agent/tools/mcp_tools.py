@@ -132,7 +132,7 @@ class SearchTools(Tool):
         self._mcp = mcp
         self._names = names
         self._index = ToolIndex({name: server.tools for name, server in servers.items()})
-        self.instructions = {name: server.instructions for name, server in servers.items()}
+        self.instructions: dict[str, str | None] = {name: server.instructions for name, server in servers.items()}
         self.spec: Raw = search_spec(self.instructions)
         self.native_spec: Raw = search_spec(self.instructions, native=True)
 
