@@ -177,7 +177,7 @@ def _ignored() -> Iterator[str]:
 
 
 def _silent() -> Iterator[str]:
-    yield from SILENT - {"skills"}  # it is read, by the list of skills
+    yield from SILENT
     yield from (f"model_providers.NAME.{key}" for key in SILENT_IN_PROVIDER)
 
 

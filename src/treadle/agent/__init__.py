@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.agent.tools.toolbox import NO_ENVIRONMENT, left, offered, specifications, tool_refusal
     from treadle.agent.tools.web_tools import hosted_search, reach
     from treadle.agent.turn.code_review import NO_REPORT, UNFINISHED, report_text
-    from treadle.agent.turn.model_context import Instructions, KnownFiles, read_instructions
+    from treadle.agent.turn.model_context import Instructions, read_instructions
     from treadle.agent.turn.pending_input import MAX_INPUT_CHARS, MAX_SKILL_BYTES, PendingInput, check_input
     from treadle.agent.turn.pending_input import model_items, text_of
     from treadle.agent.turn.proposed_plan import PlanCutter, cut

@@ -54,6 +54,10 @@ class Services(Protocol):
         """The MCP servers of threads; made when a thread has one."""
 
     @property
+    def skill_roots(self) -> tuple[str, ...]:
+        """Folders of skills that a client has named, besides those of the settings."""
+
+    @property
     def ephemeral_store(self) -> Store:
         """The store of threads that end with the server."""
 

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from treadle.config.configuration import Config, check_document
 from treadle.config.file_settings import FileSettings
@@ -97,6 +98,24 @@ def write_values(home: Path, edits: Iterable[ConfigEdit], expected_version: str 
         return text
 
     return rewrite_document(home, edited)
+
+
+def skill_edit(
+    values: Mapping[str, Any], *, path: str | None = None, name: str | None = None, enabled: bool
+) -> ConfigEdit:
+    """The edit of a file with these values that turns a skill on or off: the rule for its path or its name, in place of
+    those that there are. Blocking."""
+    # Skills are known by their paths without links.
+    key, value = ("name", name) if path is None else ("path", os.path.realpath(path))
+    rules = lookup(values, ("skills", "config"))
+    kept = (
+        [rule for rule in rules if isinstance(rule, Mapping) and rule.get(key) != value]
+        if isinstance(rules, list)
+        else []
+    )
+    if not enabled:
+        kept.append({key: value, "enabled": False})
+    return ConfigEdit(key_path="skills.config", merge_strategy="replace", value=kept or None)
 
 
 def remember_tool_approval(home: Path, server: str, tool: str) -> Written:

@@ -31,6 +31,7 @@ PROJECT_DOC_MAX_BYTES: Final = 32 * 1024
 Text: TypeAlias = Annotated[str, Meta(min_length=1)]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**53)]
 Size: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
+ListTokens: TypeAlias = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class WorkspaceWrite(Struct, frozen=True, kw_only=True):
@@ -135,9 +136,32 @@ class WebSearchTable(ToolSwitch, frozen=True, kw_only=True):
     """Hosts that `web_fetch` may ask although their addresses are not public."""
 
 
+class SkillRule(Struct, frozen=True, kw_only=True):
+    """One of `[[skills.config]]`: whether a skill, which has this path or this name, is used."""
+
+    path: Text | None = None
+    name: Text | None = None
+    enabled: bool = True
+
+
+class SkillSettings(Struct, frozen=True, kw_only=True):
+    """Which skills there are, and how much of a request their list may take."""
+
+    config: tuple[SkillRule, ...] = ()
+    """Tables with the `name` or the `path` of a skill and `enabled = false`. The last one that fits a skill counts."""
+    roots: tuple[Text, ...] = ()
+    """More folders with skills of yours. A relative path starts at the home."""
+    claude_folders: bool = False
+    """Whether `.claude/skills` of a project and of yours counts too. Only Treadle."""
+    include_instructions: bool = True
+    """Whether the model gets the list of skills."""
+    max_context_tokens: ListTokens | None = None
+    """How many tokens that list may have. Without it, 2 % of the context window."""
+
+
 class FileSettings(Struct, frozen=True, kw_only=True):
-    """Every key of `config.toml` that is read, except the tables of MCP servers, providers, models, permissions,
-    profiles and skills."""
+    """Every key of `config.toml` that is read, except the tables of MCP servers, providers, models, permissions and
+    profiles."""
 
     model: Text = "offline"
     """The model. Without it, the first one of the provider."""
@@ -181,6 +205,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     project_doc_fallback_filenames: tuple[str, ...] = ()
     """Names of files that are read where there is no `AGENTS.md`."""
     shell_environment_policy: ShellEnvironment = ShellEnvironment()
+    skills: SkillSettings = SkillSettings()
     tool_output_token_limit: Count | None = None
     """How many tokens the model gets of the output of one tool call; what is more is cut out of the middle. A token is
     counted as four bytes."""
@@ -235,7 +260,6 @@ IGNORED: Final = frozenset(
     ]
 )
 
-# `skills` is among them because it is read, by the list of skills.
 SILENT: Final = frozenset(
     [
         *("allow_symlinked_codex_home", "analytics", "apps_mcp_product_sku", "audio", "chatgpt_base_url"),
@@ -243,7 +267,7 @@ SILENT: Final = frozenset(
         *("disable_response_storage", "feedback", "file_opener", "history", "js_repl_node_module_dirs"),
         *("js_repl_node_path", "log_dir", "mcp_enterprise_managed_auth", "mcp_oauth_callback_port"),
         *("mcp_oauth_callback_url", "mcp_optional_startup_grace_ms", "notice"),
-        *("oss_provider", "otel", "preferred_auth_method", "realtime", "skills"),
+        *("oss_provider", "otel", "preferred_auth_method", "realtime"),
         *("suppress_unstable_features_warning", "tui", "windows", "windows_wsl_setup_acknowledged"),
     ]
 )
@@ -258,6 +282,7 @@ IGNORED_IN_TABLE: Final = {
         ]
     ),
     "shell_environment_policy": frozenset({"experimental_use_profile", "filters"}),
+    "skills": frozenset({"bundled"}),
 }
 
 # They say how a provider is reached or paid for.
@@ -301,6 +326,9 @@ _ALLOWED: Final[dict[Any, str]] = {
     Text: "a text that is not empty",
     Count: "a whole number from 1",
     Size: "a whole number from 0",
+    ListTokens: "a whole number from 1 to 10000",
+    tuple[Text, ...]: "a list of texts that are not empty",
+    tuple[SkillRule, ...]: "a list of tables with `path` or `name`, and `enabled`",
     GranularAskForApproval: "a table `granular` with `sandbox_approval`, `rules` and `mcp_elicitations`",
 }
 

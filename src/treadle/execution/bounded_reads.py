@@ -25,7 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 _Look: TypeAlias = tuple[int, ...]
@@ -138,18 +138,48 @@ class FileSnapshot:
     """How some files look. To be made before they are read, and in a thread: all but `is_current` may hang."""
 
     def __init__(self, *folders: str) -> None:
-        self._folders = [folder for folder in folders if disks.survey(folder)]
-        self._may_hold = len(self._folders) == len(folders)
+        self._folders: list[str] = []
+        self._may_hold = True
+        for folder in folders:
+            self._cover(folder)
         self._looks: dict[str, _Look] = {}
         self._marks: dict[str, bool] = {}
 
     def note(self, path: str) -> None:
         """Record a file in one of the folders, or above them, which is about to be read if it is there."""
-        look = _look_at(path)
-        is_link = look is not _MISSING and stat.S_ISLNK(look[0])
-        if is_link or time.time_ns() - max((0, *look[-2:])) < SETTLED_NS:
+        look = self._record(path)
+        if look is not _MISSING and stat.S_ISLNK(look[0]):
             self._may_hold = False
-        self._looks[path] = look
+
+    def _record(self, path: str) -> _Look:
+        look = self._looks[path] = _look_at(path)
+        if time.time_ns() - max((0, *look[-2:])) < SETTLED_NS:
+            self._may_hold = False
+        return look
+
+    def note_root(self, path: str) -> str | None:
+        """Record a folder whose names matter, and the links that lead to it: where it is without links. None, and
+        recorded too, for what is no folder."""
+        real = os.path.realpath(path)
+        self._cover(real)
+        if real != os.path.normpath(path):
+            from treadle.execution.files.file_watching import lookups  # few have links
+
+            for folder, name in lookups(path):
+                step = os.path.join(folder, name)
+                if os.path.islink(step):
+                    self._record(step)
+        if not os.path.isdir(real):
+            self.note_mark(real)
+            return None
+        self.note(real)
+        return real
+
+    def _cover(self, folder: str) -> None:
+        if disks.survey(folder):
+            self._folders.append(folder)
+        else:
+            self._may_hold = False
 
     def note_mark(self, path: str) -> bool:
         """Record something of which only matters whether it is there, and say whether it is."""
@@ -158,11 +188,12 @@ class FileSnapshot:
 
     def is_current(self) -> bool:
         """Whether everything looks as it did. False where that cannot be known at once."""
-        return (
-            self._may_hold
-            and all(map(disks.hold, self._folders))
-            and all(_look_at(path) == look for path, look in self._looks.items())
-            and all((_look_at(path) is not _MISSING) is is_there for path, is_there in self._marks.items())
+        return self._may_hold and disks.hold(*self._folders) and self.looks_same()
+
+    def looks_same(self) -> bool:
+        """The same, wherever it is. Blocking."""
+        return all(_look_at(path) == look for path, look in self._looks.items()) and all(
+            (_look_at(path) is not _MISSING) is is_there for path, is_there in self._marks.items()
         )
 
 
@@ -173,6 +204,26 @@ def _look_at(path: str) -> _Look:
     except (OSError, ValueError):
         return _MISSING
     return found.st_mode, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+class KnownRead(Generic[T]):
+    """What was read of some files, and how they looked then."""
+
+    def __init__(self, value: T, snapshot: FileSnapshot) -> None:
+        self.value = value
+        self._snapshot = snapshot
+        self._seen_by: asyncio.AbstractEventLoop | None = None  # in its present step
+
+    def is_current(self) -> bool:
+        """Turns that begin in one step of a loop look once: a system call is dear while other threads are busy."""
+        loop = asyncio.get_running_loop()
+        if self._seen_by is loop:
+            return True
+        if not self._snapshot.is_current():
+            return False
+        self._seen_by = loop
+        loop.call_soon(setattr, self, "_seen_by", None)
+        return True
 
 
 class LocalDisks:
@@ -207,12 +258,12 @@ class LocalDisks:
             known[folder] = found
         return found
 
-    def hold(self, folder: str) -> bool:
-        """Whether `survey` found the folder to be local, and no mount has come or gone since."""
+    def hold(self, *folders: str) -> bool:
+        """Whether `survey` found the folders to be local, and no mount has come or gone since."""
         with self._lock:
             if self._changes is None or self._changes.poll(0):
                 self._known = {}
-            return self._known.get(folder, False)
+            return all(self._known.get(folder, False) for folder in folders)
 
 
 def is_local(folder: str, mounts: dict[str, str]) -> bool:

@@ -103,6 +103,10 @@ class ProjectFiles:
         """Where the project begins, without links."""
         return os.path.realpath(self.folders[0] if self.folders else self.cwd)
 
+    def encloses(self, real: str) -> bool:
+        """Whether a path without links lies in the project."""
+        return contains(self._canonical, real)
+
     # --- what may be read ---
 
     def read(
@@ -116,7 +120,7 @@ class ProjectFiles:
 
         def check(real: str, status: os.stat_result) -> bool:
             nonlocal reason
-            if inside and not contains(self._canonical, real):
+            if inside and not self.encloses(real):
                 reason = f"it leads to {real}, which is not in {self._canonical}"
             elif not self._may_read(real):
                 reason = f"commands of this thread may not read {real}"

@@ -14,7 +14,9 @@ from msgspec import Struct
 
 from treadle.host.guarded_folder import GuardedFolder, Refused
 from treadle.host.injection import find_injection
-from treadle.server.skill_files import FILE_NAME, MAX_DESCRIPTION, MAX_NAME, front_matter
+from treadle.skills.front_matter import YamlError, read_yaml, split_document
+from treadle.skills.skill_files import FILE_NAME
+from treadle.skills.skill_reading import MAX_DESCRIPTION, MAX_NAME, NAME, one_line_of
 
 MAX_BODY: Final = 100_000
 MAX_FILE_BYTES: Final = 1 << 20
@@ -23,7 +25,6 @@ MAX_DOCUMENT_BYTES: Final = 4 * MAX_BODY + (64 << 10)
 PARTS: Final = ("references", "templates", "scripts", "assets")
 MAX_DEPTH: Final = 5
 
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ -]{0,99}")
 
 # A file of this name in the folder of a skill says that it is not for the agent to change, and why.
@@ -68,7 +69,7 @@ class SkillChange(Struct, frozen=True, kw_only=True):
 
 
 def checked_name(what: str, name: str) -> str:
-    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+    if len(name) > MAX_NAME or not NAME.fullmatch(name):
         problem = (
             f"{what} {name[:100]!r} cannot be used: take 1 to {MAX_NAME} lower-case letters, digits, `.`, `_` and `-`, "
             "the first one a letter or a digit"
@@ -77,20 +78,25 @@ def checked_name(what: str, name: str) -> str:
     return name
 
 
-def described(text: str, name: str | None = None) -> str:
+def checked_description(text: str, name: str | None = None) -> str:
     """The description in the front matter of a `SKILL.md`; `name` is what it must be called in there, if given."""
     try:
-        fields = front_matter(text)
-    except ValueError:
+        head, _ = split_document(text)
+    except YamlError:
         raise Refused("invalid", f"{FILE_NAME} must begin with {_head(name)}") from None
-    description = " ".join(fields.get("description", "").split())
+    try:
+        fields = read_yaml("\n".join(head), 2)
+        description = one_line_of(fields, "description")
+        found = one_line_of(fields, "name")
+    except YamlError as error:
+        raise Refused("invalid", f"the front matter of {FILE_NAME} cannot be read: {error}") from None
     if not description:
         raise Refused("invalid", f"{FILE_NAME} has no `description` in its front matter; begin it with {_head(name)}")
     if len(description) > MAX_DESCRIPTION:
         problem = f"the description has {len(description):,} characters; shorten it to {MAX_DESCRIPTION:,}"
         raise Refused("invalid", problem)
-    if name is not None and fields.get("name", "").strip() != name:
-        problem = f"the front matter says `name: {fields.get('name', '')[:100]}`, but the skill is called {name}"
+    if name is not None and found != name:
+        problem = f"the front matter says `name: {found[:100]}`, but the skill is called {name}"
         raise Refused("invalid", problem)
     return description
 
@@ -101,10 +107,8 @@ def _head(name: str | None) -> str:
 
 def check_document(text: str, name: str) -> None:
     """Whether this may be the `SKILL.md` of a skill; raises `Refused`."""
-    described(text, name)
-    lines = text.splitlines(keepends=True)
-    end = next(index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---")
-    body = "".join(lines[end + 1 :])
+    checked_description(text, name)
+    _, body = split_document(text)
     if not body.strip():
         raise Refused("invalid", f"there is nothing below the front matter of {FILE_NAME}: say how it is done")
     if len(body) > MAX_BODY:
@@ -202,7 +206,7 @@ def read_skill(root: GuardedFolder, place: Place) -> StoredSkill:
                 raise Refused("not_found", "it was removed a moment ago")
             marker = marker_of(folder)
             checked_name("the name", name)
-            description = described(read_text(folder, FILE_NAME, MAX_DOCUMENT_BYTES))
+            description = checked_description(read_text(folder, FILE_NAME, MAX_DOCUMENT_BYTES))
     except Refused as error:
         problem = str(error)
     return StoredSkill(name=name, category=category, description=description, marker=marker, problem=problem)

@@ -44,7 +44,7 @@ from treadle.host.skill_folders import (
     read_skill,
     read_text,
 )
-from treadle.server.skill_files import FILE_NAME
+from treadle.skills.skill_files import FILE_NAME
 
 # What all of them may take of the prompt, and one of them.
 MAX_PROMPT: Final = 8000

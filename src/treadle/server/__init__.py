@@ -35,4 +35,3 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.server.methods.search_methods import AFTER, BEFORE, cut, places, snippet
     from treadle.server.model_clients import FAILURE_KEPT_S, KEPT_S, MAX_LISTS, ModelLists
     from treadle.server.routes import METHOD_NAMES, ROUTES
-    from treadle.server.skill_files import find_skills, front_matter, read_skill

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from treadle.server.identity import Identity
     from treadle.server.loaded_threads import LoadedThreads
     from treadle.server.mcp_servers import McpServers
+    from treadle.server.methods.skill_methods import WatchedSkills
     from treadle.server.model_clients import ModelClients, ModelLists
     from treadle.store.contract import Store
     from treadle.transport import Channel
@@ -124,6 +125,8 @@ class AppServer:
         self._environment: asyncio.Task[Environment] | None = None
         self._writable = asyncio.Event()
         self._watches: dict[Client, dict[str, Watch]] = {}
+        self.skill_roots: tuple[str, ...] = ()  # that a client has named
+        self.watched_skills: WatchedSkills | None = None
         self.searching: asyncio.Semaphore = asyncio.Semaphore(MAX_SEARCHES)
 
     # --- life ---
@@ -142,6 +145,8 @@ class AppServer:
         for client in tuple(self.clients):
             client.close()
         await self.tasks.close()
+        if self.watched_skills is not None:
+            self.watched_skills.close()
         if self._mcp is not None:
             await self._mcp.close()
         await _close_opened(self._environment)

@@ -93,6 +93,7 @@ class BareServices:
         self._home = home
         self._model = model
         self.draining = False
+        self.skill_roots: tuple[str, ...] = ()
         self.ephemeral_store: Store = EphemeralStore()
         provider = f'model_providers.x={{base_url="http://127.0.0.1:9/v1", stream_max_retries={RETRIES}}}'
         self._config = load_config(home, overrides=[provider]).config

@@ -81,7 +81,7 @@ def _takes(key: str, value: int) -> bool:
 
 def test_no_table_that_is_read_is_missing() -> None:
     read = {key for source in SOURCES.values() for key in re.findall(r"\bdocument\.get\(\s*\"(\w+)\"", source)}
-    assert {"model", "skills"} <= read
+    assert {"model", "mcp_servers"} <= read
     for name in read | ELSEWHERE:
         assert re.search(rf"`\[?{name}\b", PAGE), name
 

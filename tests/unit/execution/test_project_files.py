@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config import find_instructions
+from treadle.config import SkillSettings, find_instructions
 from treadle.errors import ExecError
 from treadle.execution import ROOT, Confinement, ProfileRule, ProfileSandbox, ProjectFiles, read_git_info
 from treadle.protocol.app import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
-from treadle.server import find_skills
+from treadle.skills import find_skills
 
 MODES: list[Confinement] = [
     DangerFullAccessSandboxPolicy(),
@@ -102,7 +102,7 @@ def test_nothing_is_read_in_the_home(repository: Path, mode: Confinement) -> Non
         (repository / path).symlink_to(home / "auth.json")
     project = ProjectFiles(str(repository), str(home), mode)
     assert texts(project) == ["of the user"]
-    assert find_skills(project)[0] == []
+    assert find_skills(project, SkillSettings()).skills == ()
     assert read_git_info(project) is None
     assert len(project.left_out) == 3
     assert all("commands of this thread may not read" in reason for reason in project.left_out.values())
@@ -193,7 +193,8 @@ def test_the_repository_of_somebody_else_is_left_out(repository: Path, git_confi
     os.chown(repository / whose, SOMEBODY, -1)
     project = ProjectFiles(str(repository), None)
     assert texts(project) == []
-    assert find_skills(project) == ([], [(str(repository), project.left_out[str(repository)])])
+    found = find_skills(project, SkillSettings())
+    assert (found.skills, found.broken) == ((), ((str(repository), project.left_out[str(repository)]),))
     assert read_git_info(project) is None
     (warning,) = project.warnings
     assert f"user {SOMEBODY}" in warning
@@ -202,7 +203,7 @@ def test_the_repository_of_somebody_else_is_left_out(repository: Path, git_confi
     git_config.write_text(f"[safe]\n\tdirectory = {repository}\n")
     project = ProjectFiles(str(inner), None)
     assert texts(project) == ["be kind", "my own"]
-    assert len(find_skills(project)[0]) == 1
+    assert len(find_skills(project, SkillSettings()).skills) == 1
     assert read_git_info(project) is not None
 
 
@@ -211,13 +212,13 @@ def test_the_repository_of_somebody_else_is_left_out(repository: Path, git_confi
 def test_a_file_of_somebody_else_is_left_out_alone(repository: Path, git_config: Path, name: str) -> None:
     os.chown(repository / name, SOMEBODY, -1)
     project = ProjectFiles(str(repository), None)
-    found = {"AGENTS.md": texts(project), ".agents/skills/x/SKILL.md": find_skills(project)[0]}
+    found = {"AGENTS.md": texts(project), ".agents/skills/x/SKILL.md": find_skills(project, SkillSettings()).skills}
     assert [path for path, content in found.items() if not content] == [name]
     assert list(project.left_out) == [f"{repository}/{name}"]
     git_config.write_text("[safe]\n\tdirectory = *\n")
     project = ProjectFiles(str(repository), None)
     assert texts(project)
-    assert find_skills(project)[0]
+    assert find_skills(project, SkillSettings()).skills
 
 
 @as_root

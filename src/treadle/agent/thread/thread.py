@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from treadle.agent.turn.turn import Turn
     from treadle.agent.turn.turn_items import OpenItems
     from treadle.config import Config, ModelFacts
+    from treadle.config.mcp_settings import McpServerConfig
     from treadle.execution.sandbox.policy import Policy
     from treadle.llm.provider import ProviderConfig
     from treadle.protocol.app.items import KnownItem
@@ -84,11 +85,13 @@ class Thread:
         "_failed",
         "_holds",
         "_mcp",
+        "_mcp_configs",
         "_model_facts",
         "_on_idle",
         "_pruned",
         "_queue",
         "_sessions",
+        "_skill_servers",
         "_terminals",
         "_warned",
         "authority",
@@ -143,6 +146,8 @@ class Thread:
         self._queue: ThreadQueue | None = None
         self._sessions: CommandSessions | None = None
         self._mcp: ThreadMcp | None = None
+        self._skill_servers: Mapping[str, McpServerConfig] = {}  # that skills need which were used
+        self._mcp_configs: tuple[Mapping[str, McpServerConfig], ...] = ()
         self._terminals: Terminals | None = None
         self._model_facts: tuple[Config, str, ModelFacts] | None = None
         self._failed = False  # the last turn did
@@ -198,11 +203,27 @@ class Thread:
     @property
     def mcp(self) -> ThreadMcp | None:
         """The MCP servers of the thread; None when the settings have none, which costs nothing."""
-        if self._mcp is None and self.services.config_for(self.settings).mcp_servers:
+        if self._mcp is None and self.mcp_configs:
             from treadle.agent.thread.thread_mcp import ThreadMcp  # loaded with the first server
 
             self._mcp = ThreadMcp(self)
         return self._mcp
+
+    @property
+    def mcp_configs(self) -> Mapping[str, McpServerConfig]:
+        """The MCP servers of the settings, and those of skills; the same object as long as both are the same."""
+        configured = self.services.config_for(self.settings).mcp_servers
+        if not self._skill_servers:
+            return configured
+        made = self._mcp_configs
+        if not made or made[0] is not configured:
+            self._mcp_configs = made = configured, {**self._skill_servers, **configured}
+        return made[1]
+
+    def add_skill_servers(self, servers: Mapping[str, McpServerConfig]) -> None:
+        """Skills that need these have been used. They last as long as the thread is in memory."""
+        self._skill_servers = {**self._skill_servers, **servers}
+        self._mcp_configs = ()
 
     @property
     def terminals(self) -> Terminals:

@@ -97,7 +97,7 @@ class ThreadMcp:
     @property
     def servers(self) -> Mapping[str, ThreadServer]:
         """Those of the settings as they are now, also disabled ones; started or not."""
-        configs = self._thread.services.config_for(self._thread.settings).mcp_servers
+        configs = self._thread.mcp_configs
         if configs is not self._configs and not self._closed:
             self._adopt(configs)
         return self._servers

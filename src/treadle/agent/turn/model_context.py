@@ -6,7 +6,6 @@ of the settings as they are when a turn begins, and is not part of the history.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,6 +19,7 @@ from treadle.agent.thread.thread import Thread
 from treadle.agent.thread.thread_state import Settings
 from treadle.agent.tools.toolbox import specifications
 from treadle.agent.turn.turn import SideConversation, Turn, developer_message
+from treadle.agent.turn.turn_skills import listed_skills, thread_skills
 from treadle.config import (
     BASE_INSTRUCTIONS,
     PERSONALITIES,
@@ -32,9 +32,10 @@ from treadle.config import (
     instructions_text,
     permissions_text,
 )
-from treadle.execution.bounded_reads import FileSnapshot, read_in_thread
+from treadle.execution.bounded_reads import FileSnapshot, KnownRead, read_in_thread
 from treadle.execution.project_files import ProjectFiles
 from treadle.protocol.app.threads import ThreadGoal
+from treadle.skills.skill_files import SkillSet
 from treadle.tools.command.command_shell import default_shell
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class _Basis(NamedTuple):
     config: Config
     goal: ThreadGoal | None
     date: str
+    skills: SkillSet
 
     def is_same(self, other: _Basis) -> bool:
         # By identity first: settings and configuration are long to compare.
@@ -71,6 +73,7 @@ class CachedContext(NamedTuple):
     before: list[Raw]
     after: list[Raw]
     tools: tuple[Raw, ...]
+    warning: str | None
 
 
 class Instructions(NamedTuple):
@@ -80,28 +83,8 @@ class Instructions(NamedTuple):
     warnings: list[str]
 
 
-class KnownFiles:
-    """Instructions, and how their files looked when they were read."""
-
-    def __init__(self, instructions: Instructions, snapshot: FileSnapshot) -> None:
-        self.instructions = instructions
-        self._snapshot = snapshot
-        self._seen_by: asyncio.AbstractEventLoop | None = None  # in its present step
-
-    def are_current(self) -> bool:
-        """Turns that begin in one step of a loop look once: a system call is dear while other threads are busy."""
-        loop = asyncio.get_running_loop()
-        if self._seen_by is loop:
-            return True
-        if not self._snapshot.is_current():
-            return False
-        self._seen_by = loop
-        loop.call_soon(setattr, self, "_seen_by", None)
-        return True
-
-
 # By what decides them. A set of them has at most `project_doc_max_bytes`, 32 KiB unless somebody wants more.
-_known_files: Final[dict[tuple[object, ...], KnownFiles]] = {}
+_known_files: Final[dict[tuple[object, ...], KnownRead[Instructions]]] = {}
 MAX_KNOWN_FILES: Final = 64
 
 
@@ -112,10 +95,16 @@ async def build_context(turn: Turn) -> Context:
     thread, settings = turn.thread, turn.thread.settings
     config = thread.services.config_for(settings)
     files = await _instructions_of(turn, config) if settings.has_environment else []
-    basis = _Basis(await _base(settings, config), settings, config, thread.state.goal, time.strftime("%Y-%m-%d"))
+    skills = (
+        await thread_skills(turn) if settings.has_environment and config.skills.include_instructions else SkillSet()
+    )
+    base, date = await _base(settings, config), time.strftime("%Y-%m-%d")
+    basis = _Basis(base, settings, config, thread.state.goal, date, skills)
     cached = _cached_contexts.get(thread)
     if cached is None or not cached.basis.is_same(basis):
         cached = _cached_contexts[thread] = _make_cached(thread, basis)
+    if cached.warning is not None:
+        thread.warn_once(turn, cached.warning)
     project = [developer_message(instructions_text(file.path, file.text)) for file in files]
     return Context([*cached.before, *project, *cached.after], cached.tools)
 
@@ -135,13 +124,15 @@ async def side_context(turn: Turn, side: SideConversation, base: str) -> Context
 
 
 def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
-    base, settings, config, goal, date = basis
+    base, settings, config, goal, date, skills = basis
     mode, personality = settings.instructions_of_mode, PERSONALITIES.get(settings.personality or "")
     # Without an environment there is nothing to run, to write or to look at: the model reads of no such thing.
     there = settings.has_environment
+    listed, warning = listed_skills(thread, skills)
     before = [
         base,
         settings.developer_instructions or config.developer_instructions or "",
+        listed,
         permissions_text(settings.approval_policy, settings.in_force, settings.cwd) if there else "",
         f"<collaboration_mode>\n{mode}\n</collaboration_mode>" if mode else "",
         f"<personality>\n{personality}\n</personality>" if personality else "",
@@ -150,7 +141,7 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
     if goal is not None and thread.goal.is_pursued:
         text = goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used)
         after.append(Raw(msgspec.json.encode(user_message(text))))
-    return CachedContext(basis, _messages(before), after, specifications(thread))
+    return CachedContext(basis, _messages(before), after, specifications(thread), warning)
 
 
 def _environment(settings: Settings, date: str) -> str:
@@ -198,7 +189,7 @@ def known_instructions(settings: Settings, config: Config) -> Instructions | Non
     """The instructions that were read before, when nothing has changed; None when somebody has to look. To
     change to another thread of the process and back takes ten times as long as to see that."""
     known = _known_files.get(_place(settings, config))
-    return known.instructions if known is not None and known.are_current() else None
+    return known.value if known is not None and known.is_current() else None
 
 
 def read_instructions(settings: Settings, config: Config) -> Instructions:
@@ -215,7 +206,7 @@ def read_instructions(settings: Settings, config: Config) -> Instructions:
     if not found.warnings:  # else the next turn looks again: the user may have mended it, and not in the project
         if len(_known_files) >= MAX_KNOWN_FILES:
             _known_files.clear()
-        _known_files[_place(settings, config)] = KnownFiles(found, snapshot)
+        _known_files[_place(settings, config)] = KnownRead(found, snapshot)
     return found
 
 

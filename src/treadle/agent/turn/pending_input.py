@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from treadle.agent.turn.turn import SideConversation
     from treadle.agent.turn.turn_items import TurnItems
     from treadle.execution.sandbox.profile_sandbox import Confinement
+    from treadle.skills.skill_files import Skill
 
 # Messages that may wait for the running response; each may be a mebibyte.
 MAX_PENDING: Final = 64
@@ -102,13 +103,35 @@ class PendingInput:
                 self._waiting.popleft()
                 self._take_tool_output(given.tool_output)
                 continue
-            settings, home = self._thread.settings, self._thread.services.home
-            items = await model_items(given.parts, settings.cwd, home, settings.confinement)
+            items, skills = await self._read(given)
             self._waiting.popleft()
             self._take_message(given, items)
             if given.queued_id is not None:
                 # Before the model hears of it: a server that dies now must not send it again.
                 await self._thread.journal.flush()
+            if skills:
+                from treadle.agent.turn.turn_skills import start_servers  # likewise
+
+                await start_servers(self._thread, skills)
+
+    async def _read(self, given: Input) -> tuple[list[dict[str, Any]], Sequence[Skill]]:
+        """What the model gets, and the skills that are used."""
+        thread, settings = self._thread, self._thread.settings
+        if not any(isinstance(part, SkillUserInput) or "$" in getattr(part, "text", "") for part in given.parts):
+            return await model_items(given.parts, settings.cwd, thread.services.home, settings.confinement), ()
+        from treadle.agent.turn import turn_skills  # few messages name one
+
+        problems: list[str] = []
+        try:
+            used = await turn_skills.find_used(thread, given.parts)
+        except TimeoutError:
+            used = turn_skills.UsedSkills(given.parts)
+            problems.append(f"skills were not looked for: {_SILENT}")
+        home, confinement = thread.services.home, settings.confinement
+        items = await model_items(used.parts, settings.cwd, home, confinement, own=used.own, problems=problems)
+        for problem in problems:
+            turn_skills.warn(thread, problem)
+        return items, used.skills
 
     def _take_message(self, given: Input, items: list[dict[str, object]]) -> None:
         thread = self._thread
@@ -154,9 +177,16 @@ def text_of(inputs: Sequence[UserInput | Unknown]) -> str:
 
 
 async def model_items(
-    inputs: Sequence[UserInput], cwd: str, home: str | None = None, confinement: Confinement | None = None
+    inputs: Sequence[UserInput],
+    cwd: str,
+    home: str | None = None,
+    confinement: Confinement | None = None,
+    *,
+    own: Collection[str] = (),
+    problems: list[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """One user message, and one more for each skill. The rest is for `ProjectFiles`, by which files are read."""
+    """One user message, and one more for each skill. Files are read as `ProjectFiles` reads them, but for `own`: the
+    paths of skills that are the user's. Skills that cannot be read are added to `problems`."""
     content: list[dict[str, Any]] = []
     skills: list[dict[str, Any]] = []
     images = 0
@@ -173,7 +203,7 @@ async def model_items(
                 images += 1
                 content += await _local_image(part, images, ProjectFiles(cwd, home, confinement))
             case SkillUserInput():
-                text = await _skill(part, ProjectFiles(cwd, home, confinement))
+                text = await _skill(part, ProjectFiles(cwd, home, confinement), own, problems)
                 skills.append(_message([{"type": "input_text", "text": text}]))
             case _:
                 pass  # a mention is in the text already; sound is for models that are not here yet
@@ -206,14 +236,16 @@ async def _local_image(part: LocalImageUserInput, number: int, project: ProjectF
     ]
 
 
-async def _skill(part: SkillUserInput, project: ProjectFiles) -> str:
+async def _skill(part: SkillUserInput, project: ProjectFiles, own: Collection[str], problems: list[str] | None) -> str:
     try:
         path = native_path(part.path)
-        is_own = project.home is not None and contains(os.path.join(project.home, "skills"), path)
+        is_own = path in own or (project.home is not None and contains(os.path.join(project.home, "skills"), path))
         read = partial(read_regular if is_own else project.read, path, MAX_SKILL_BYTES)
         found = await read_in_thread(read)
         reason = project.left_out.get(path, "there is no such file")
     except (ExecError, TimeoutError) as error:
         found, reason = None, str(error) or _SILENT
+    if found is None and problems is not None:
+        problems.append(f"the skill `{part.name}` could not be read: {part.path}: {reason}")
     body = f"This skill could not be read: {reason}" if found is None else found[0].decode("utf-8", "replace")
     return f"<skill>\n<name>{part.name}</name>\n<path>{part.path}</path>\n{body}\n</skill>"

@@ -203,6 +203,7 @@ RECORDS: dict[str, Method] = {
     ),
     "skills/list": Method("extensions.SkillsList", "skill_methods.list_skills"),
     "skills/config/write": Method("extensions.SkillsConfigWrite", "skill_methods.write_config"),
+    "skills/extraRoots/set": Method("extensions.SkillsExtraRootsSet", "skill_methods.set_extra_roots"),
     "hooks/list": Method("extensions.HooksList", "skill_methods.list_hooks"),
     "mcpServerStatus/list": Method("extensions.ListMcpServerStatus", "mcp_methods.list_statuses"),
     "plugin/list": Method("extensions.PluginList", "account_methods.list_plugins"),
@@ -217,7 +218,6 @@ RECORDS: dict[str, Method] = {
     "mcpServer/prompt/list": Method("ours.McpServerPromptList", "mcp_methods.list_prompts", ours=True),
     "mcpServer/prompt/get": Method("ours.McpServerPromptGet", "mcp_methods.get_prompt", ours=True),
     # Known, for clients of other servers; ours does not have them.
-    "skills/extraRoots/set": Method("extensions.SkillsExtraRootsSet"),
     "thread/section/move": Method("thread_methods.ThreadSectionMove"),
     "threadSection/create": Method("thread_methods.ThreadSectionCreate"),
     "threadSection/delete": Method("thread_methods.ThreadSectionDelete"),

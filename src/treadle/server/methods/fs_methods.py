@@ -227,6 +227,9 @@ class FileWatches:
     def __contains__(self, name: object) -> bool:
         return name in self._watches
 
+    def names(self) -> set[str]:
+        return set(self._watches)
+
     def add(self, name: str, path: str) -> None:
         """Raises `OSError` when the system has no watches left, or the directory may not be read."""
         watch = _Watch(name, path)

@@ -1,39 +1,61 @@
 """`skills/*`, and hooks, of which this server has none yet.
 
-It owns which skills are enabled, as `[[skills.config]]` of the configuration says. Finding them is `skill_files`.
+It owns what clients hear of skills, and when. Finding them is `treadle.skills`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET
 
-from treadle.config import read_document
+from treadle.agent.event import Event, now_ms
+from treadle.config import ConfigError, read_document
+from treadle.config.config_access import skill_edit
+from treadle.config.file_settings import SkillRule
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, RpcError
 from treadle.execution.bounded_reads import read_in_thread
-from treadle.execution.project_files import ProjectFiles
-from treadle.protocol.app.config import ConfigEdit
+from treadle.protocol.app.base import Empty
 from treadle.protocol.app.extensions import (
     HooksListEntry,
     HooksListParams,
     HooksListResponse,
+    SkillDependencies,
     SkillErrorInfo,
     SkillMetadata,
+    SkillsChangedNotification,
     SkillsConfigWriteParams,
     SkillsConfigWriteResponse,
+    SkillsExtraRootsSetParams,
     SkillsListEntry,
     SkillsListParams,
     SkillsListResponse,
 )
 from treadle.server.clients import ServerCall
 from treadle.server.methods.config_methods import edit_file
-from treadle.server.skill_files import BrokenSkill, SkillFile, find_skills
+from treadle.server.methods.fs_methods import FileWatches
+from treadle.skills.skill_files import (
+    BrokenSkill,
+    Skill,
+    SkillPlace,
+    SkillSet,
+    is_enabled,
+    known_skills,
+    look_for_skills,
+)
 
+if TYPE_CHECKING:
+    from treadle.server.app import AppServer
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_SCOPES: Final = ("repo", "user", "admin")
+# Folders, of all directories that were listed. A system allows a user some thousands, for all programs.
+MAX_WATCHED: Final = 1000
 MAX_DIRECTORIES: Final = 100
 
 
@@ -51,66 +73,162 @@ def _directories(call: ServerCall[SkillsListParams] | ServerCall[HooksListParams
 
 
 async def list_skills(call: ServerCall[SkillsListParams]) -> SkillsListResponse:
-    """The disk is read for every request, so `forceReload` changes nothing."""
-    server, rules = call.server, _rules(call.server.config.document)
-
-    def look(cwd: str) -> tuple[list[SkillFile], list[BrokenSkill]]:
-        folder = os.path.normpath(os.path.join(server.cwd, cwd))
-        return find_skills(ProjectFiles(folder, server.home, server.config.permissions().sandbox))
-
+    """What is listed is watched from then on, so that clients hear when it changes."""
+    server = call.server
+    skills = _skills(server)
+    rules = server.shown_config.skills.config
     data = []
     for cwd in _directories(call):
         try:
-            found, broken = await read_in_thread(partial(look, cwd))
+            found = await skills.look(cwd, anew=call.params.force_reload)
         except TimeoutError:
-            found, broken = [], [BrokenSkill(cwd, "its file system does not answer")]
+            found = SkillSet(broken=(BrokenSkill(cwd, "its file system does not answer"),))
         entry = SkillsListEntry(
             cwd=cwd,
-            skills=tuple(_wire(skill, rules) for skill in found),
-            errors=tuple(SkillErrorInfo(path=bad.path, message=bad.message) for bad in broken),
+            skills=tuple(_wire(skill, rules) for skill in sorted(found.skills, key=_in_list)),
+            errors=tuple(SkillErrorInfo(path=bad.path, message=bad.message) for bad in found.broken),
         )
         data.append(entry)
     return SkillsListResponse(data=tuple(data))
 
 
-def _wire(skill: SkillFile, rules: Sequence[Mapping[str, Any]]) -> SkillMetadata:
-    enabled = True
-    for rule in rules:
-        if rule.get("path") == skill.path or rule.get("name") == skill.name:
-            enabled = rule.get("enabled") is not False
+def _in_list(skill: Skill) -> tuple[int, str, str]:
+    return _SCOPES.index(skill.scope), skill.name, skill.path
+
+
+def _wire(skill: Skill, rules: Sequence[SkillRule]) -> SkillMetadata:
     return SkillMetadata(
         name=skill.name,
         description=skill.description,
         short_description=UNSET if skill.short_description is None else skill.short_description,
+        interface=skill.interface,
+        dependencies=SkillDependencies(tools=skill.tools) if skill.tools else UNSET,
         path=skill.path,
         scope=skill.scope,
-        enabled=enabled,
+        enabled=is_enabled(skill, rules),
     )
 
 
-def _rules(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """`[[skills.config]]`: each names a skill by `path` or `name` and says whether it is `enabled`."""
-    table = document.get("skills")
-    rules = table.get("config") if isinstance(table, Mapping) else None
-    return [rule for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list) else []
-
-
 async def write_config(call: ServerCall[SkillsConfigWriteParams]) -> SkillsConfigWriteResponse:
+    """Turn a skill on or off, by its path or by its name."""
     params, server = call.params, call.server
     if (params.path is None) == (params.name is None):
         raise RpcError(INVALID_PARAMS, "skills/config/write requires exactly one of path or name")
-    if params.path is not None and not os.path.isabs(params.path):
-        raise RpcError(INVALID_REQUEST, "Invalid request: AbsolutePathBuf deserialized without a base path")
-    key, value = "name", params.name
-    if params.path is not None:  # skills are known by their paths without links
-        key, value = "path", await asyncio.to_thread(os.path.realpath, params.path)
+    if params.path is not None:
+        _check_absolute(params.path)
     document = await asyncio.to_thread(read_document, server.home_path)
-    rules = [dict(rule) for rule in _rules(document.values) if rule.get(key) != value]
-    if not params.enabled:
-        rules.append({key: value, "enabled": False})
-    edit = ConfigEdit(key_path="skills.config", merge_strategy="replace", value=rules or None)
+    edit = await asyncio.to_thread(
+        skill_edit, document.values, path=params.path, name=params.name, enabled=params.enabled
+    )
     await edit_file(server, (edit,), document.version)
+    server.broadcast(_changed())
     return SkillsConfigWriteResponse(effective_enabled=params.enabled)
+
+
+def set_extra_roots(call: ServerCall[SkillsExtraRootsSetParams]) -> Empty:
+    """Name more folders with skills, in place of those named before; for as long as the server runs."""
+    roots = call.params.extra_roots
+    if len(roots) > MAX_DIRECTORIES:
+        raise RpcError(INVALID_REQUEST, f"{len(roots)} roots are too many; send at most {MAX_DIRECTORIES}")
+    for root in roots:
+        _check_absolute(root)
+    call.server.skill_roots = tuple(dict.fromkeys(map(os.path.normpath, roots)))
+    call.server.broadcast(_changed())
+    return Empty()
+
+
+def _check_absolute(path: str) -> None:
+    if not os.path.isabs(path) or "\0" in path:
+        raise RpcError(INVALID_REQUEST, "Invalid request: AbsolutePathBuf deserialized without a base path")
+
+
+def _changed() -> Event:
+    return Event("skills/changed", SkillsChangedNotification(), None, now_ms())
+
+
+# --- watching --------------------------------------------------------------------------------------------------------
+
+
+class WatchedSkills:
+    """The skills that clients have listed, by working directory. When they change, all clients are notified.
+
+    The folders whose names decide what there is are watched. After a change the directory is looked at again, in a
+    task, which also watches the folders that are new; clients are notified when the answer is another one.
+    """
+
+    def __init__(self, server: AppServer) -> None:
+        self._server = server
+        self._lists: dict[str, SkillSet] = {}
+        self._watches = FileWatches(self._noticed)
+        self._due: set[str] = set()
+        self._is_looking = False
+
+    def close(self) -> None:
+        self._watches.cancel()
+
+    async def look(self, cwd: str, *, anew: bool = False) -> SkillSet:
+        """What there is now. Raises `TimeoutError`."""
+        server = self._server
+        config = server.shown_config
+        sandbox = config.permissions().sandbox
+        folder = os.path.normpath(os.path.join(server.cwd, cwd))  # noqa: ASYNC240 (it looks at no file)
+        place = SkillPlace(folder, sandbox, str(config.home), config.skills, server.skill_roots)
+        known = None if anew else known_skills(place)
+        if known is not None and self._lists.get(cwd) is known:
+            return known
+        found, snapshot = await read_in_thread(lambda: look_for_skills(place))
+        if self._watch(cwd, found) and not await read_in_thread(snapshot.looks_same):
+            found, _ = await read_in_thread(lambda: look_for_skills(place))  # it changed before it was watched
+            self._watch(cwd, found)
+        return found
+
+    def _watch(self, cwd: str, found: SkillSet) -> bool:
+        """Whether folders are watched that were not before."""
+        self._lists.pop(cwd, None)
+        if len(self._lists) >= MAX_DIRECTORIES:
+            del self._lists[next(iter(self._lists))]
+        self._lists[cwd] = found
+        wanted = {folder for listed in self._lists.values() for folder in listed.folders}
+        for folder in self._watches.names() - wanted:
+            self._watches.remove(folder)
+        new = sorted(wanted - self._watches.names())[: MAX_WATCHED - len(self._watches)]
+        for folder in new:
+            try:
+                self._watches.add(folder, folder)
+            except OSError as error:  # the system has none left, or the folder may not be read
+                logger.info("skills cannot be watched", {"folder": folder, "reason": error.strerror})
+                return False
+        return bool(new)
+
+    def _noticed(self, event: Event) -> None:
+        """A folder has changed, in any of the listed directories."""
+        self._due.update(self._lists)
+        if not self._is_looking:
+            self._is_looking = True
+            self._server.spawn(self._look_again(), "looking for changed skills")
+
+    async def _look_again(self) -> None:
+        changed = False
+        try:
+            while self._due:
+                cwd = self._due.pop()
+                before = self._lists.get(cwd)
+                try:
+                    now = await self.look(cwd, anew=True)
+                except (TimeoutError, ConfigError) as error:
+                    logger.info("skills were not looked for again", {"reason": str(error)})
+                else:
+                    changed |= before is None or (now.skills, now.broken) != (before.skills, before.broken)
+        finally:
+            self._is_looking = False
+        if changed:
+            self._server.broadcast(_changed())
+
+
+def _skills(server: AppServer) -> WatchedSkills:
+    if server.watched_skills is None:
+        server.watched_skills = WatchedSkills(server)
+    return server.watched_skills
 
 
 # --- what there is none of -------------------------------------------------------------------------------------------

@@ -1,0 +1,24 @@
+"""Skills: folders with a `SKILL.md` that says how something is done. One format, for the agent and for the host.
+
+`skill_files` is where to begin: where skills are looked for. `skill_reading` reads one. Pure are `front_matter` (the
+YAML at the beginning of a file) and `skill_list` (the list in a request, with its budget, and mentions). The package
+knows nothing of threads and turns, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from treadle.internal_names import internal_name
+
+
+def __getattr__(name: str) -> object:
+    return internal_name(__name__, name)
+
+
+# fmt: off
+# isort: off
+if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.skills.skill_files import SkillPlace, SkillSet, find_skills, is_enabled, known_skills
+    from treadle.skills.skill_files import look_for_skills
+    from treadle.skills.skill_reading import read_skill
