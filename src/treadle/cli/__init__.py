@@ -56,6 +56,7 @@ LOOK_AFTER: Final = {
     "logout": CommandEntry("treadle.cli.setup.login_command", "forget the key of a provider", "logout"),
     "config": CommandEntry("treadle.cli.setup.config_command", "make, show, change and check config.toml"),
     "mcp": CommandEntry("treadle.cli.setup.mcp_command", "list, show, add and remove MCP servers"),
+    "skills": CommandEntry("treadle.cli.setup.skills_command", "list, make and check skills, turn them on and off"),
     "doctor": CommandEntry("treadle.cli.checkup.doctor", "try out Treadle and every installed agent program, offline"),
     "completion": CommandEntry(
         "treadle.cli.user_commands", "print what makes a shell complete the words of `treadle`", "completion"

@@ -113,8 +113,9 @@ def skill_edit(
         if isinstance(rules, list)
         else []
     )
-    if not enabled:
-        kept.append({key: value, "enabled": False})
+    # The last rule counts: without one of its own the skill could still be off by another.
+    if not enabled or any(key not in rule and rule.get("enabled") is False for rule in kept):
+        kept.append({key: value, "enabled": enabled})
     return ConfigEdit(key_path="skills.config", merge_strategy="replace", value=kept or None)
 
 

@@ -152,8 +152,8 @@ def _changed() -> Event:
 class WatchedSkills:
     """The skills that clients have listed, by working directory. When they change, all clients are notified.
 
-    The folders whose names decide what there is are watched. After a change the directory is looked at again, in a
-    task, which also watches the folders that are new; clients are notified when the answer is another one.
+    The folders whose names decide what there is are watched. After a change the directory is looked at again, which
+    also watches the folders that are new. Whoever looks, all clients are notified when the answer is another one.
     """
 
     def __init__(self, server: AppServer) -> None:
@@ -173,13 +173,16 @@ class WatchedSkills:
         sandbox = config.permissions().sandbox
         folder = os.path.normpath(os.path.join(server.cwd, cwd))  # noqa: ASYNC240 (it looks at no file)
         place = SkillPlace(folder, sandbox, str(config.home), config.skills, server.skill_roots)
+        before = self._lists.get(cwd)
         known = None if anew else known_skills(place)
-        if known is not None and self._lists.get(cwd) is known:
+        if known is not None and before is known:
             return known
         found, snapshot = await read_in_thread(lambda: look_for_skills(place))
         if self._watch(cwd, found) and not await read_in_thread(snapshot.looks_same):
             found, _ = await read_in_thread(lambda: look_for_skills(place))  # it changed before it was watched
             self._watch(cwd, found)
+        if before is not None and (found.skills, found.broken) != (before.skills, before.broken):
+            server.broadcast(_changed())
         return found
 
     def _watch(self, cwd: str, found: SkillSet) -> bool:
@@ -208,21 +211,13 @@ class WatchedSkills:
             self._server.spawn(self._look_again(), "looking for changed skills")
 
     async def _look_again(self) -> None:
-        changed = False
         try:
             while self._due:
-                cwd = self._due.pop()
-                before = self._lists.get(cwd)
-                try:
-                    now = await self.look(cwd, anew=True)
-                except (TimeoutError, ConfigError) as error:
-                    logger.info("skills were not looked for again", {"reason": str(error)})
-                else:
-                    changed |= before is None or (now.skills, now.broken) != (before.skills, before.broken)
+                await self.look(self._due.pop(), anew=True)
+        except (TimeoutError, ConfigError) as error:
+            logger.info("skills were not looked for again", {"reason": str(error)})
         finally:
             self._is_looking = False
-        if changed:
-            self._server.broadcast(_changed())
 
 
 def _skills(server: AppServer) -> WatchedSkills:
