@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from treadle.host.guarded_folder import GuardedFolder, Refused
 from treadle.host.injection import find_injection
-from treadle.skills.front_matter import YamlError, read_yaml, split_document
 from treadle.skills.skill_files import FILE_NAME
 from treadle.skills.skill_reading import MAX_DESCRIPTION, MAX_NAME, NAME, one_line_of
+from treadle.skills.skill_yaml import YamlError, read_yaml, split_document
 
 MAX_BODY: Final = 100_000
 MAX_FILE_BYTES: Final = 1 << 20

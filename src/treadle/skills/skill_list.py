@@ -47,7 +47,7 @@ def list_budget(window: int | None, max_tokens: int | None = None) -> int:
     return UNKNOWN_WINDOW_CHARS if window is None else int(window * SHARE) * CHARS_PER_TOKEN
 
 
-def skill_list(skills: Sequence[Skill], budget: int) -> SkillList:
+def list_for_model(skills: Sequence[Skill], budget: int) -> SkillList:
     """The list of skills, in their order. The words around it do not count."""
     if not skills:
         return SkillList("")

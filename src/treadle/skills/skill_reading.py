@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from treadle.execution.user_files import read_regular
 from treadle.protocol.app.extensions import SkillInterface, SkillToolDependency
-from treadle.skills.front_matter import Value, YamlError, front_matter, read_yaml
 from treadle.skills.skill_files import METADATA, BrokenSkill, Scope, Skill
+from treadle.skills.skill_yaml import Value, YamlError, front_matter, read_yaml
 
 if TYPE_CHECKING:
     from treadle.execution.project_files import ProjectFiles

@@ -46,9 +46,9 @@ def listed_skills(thread: Thread, found: SkillSet) -> tuple[str, str | None]:
     skills = [skill for skill in found.skills if skill.implicit and is_enabled(skill, settings.config)]
     if not skills:
         return "", None
-    from treadle.skills.skill_list import list_budget, skill_list  # only where there are some
+    from treadle.skills.skill_list import list_budget, list_for_model  # only where there are some
 
-    text, left_out = skill_list(skills, list_budget(thread.model_facts.context_window, settings.max_context_tokens))
+    text, left_out = list_for_model(skills, list_budget(thread.model_facts.context_window, settings.max_context_tokens))
     if not left_out:
         return text, None
     problem = f"{left_out} of {len(skills)} skills do not fit into the list that the model gets"

@@ -24,9 +24,9 @@ from treadle.config import Config, find_home, load_config, write_values
 from treadle.config.config_access import skill_edit
 from treadle.config.home_files import read_document
 from treadle.execution.project_files import ProjectFiles
-from treadle.skills.front_matter import YamlError, split_document
 from treadle.skills.skill_files import FILE_NAME, PROJECT_FOLDERS, Skill, SkillSet, find_skills, is_enabled
 from treadle.skills.skill_reading import MAX_DESCRIPTION, MAX_NAME, NAME, read_skill
+from treadle.skills.skill_yaml import YamlError, split_document
 
 # Of a description in the list; the whole is in the file.
 _SHOWN: Final = 100

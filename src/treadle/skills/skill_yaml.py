@@ -24,7 +24,7 @@ _KEY: Final = re.compile(r"""(?:"([^"]*)"\s*|'([^']*)'\s*|([^\s:#"'\[\]{},][^:]*
 _BLOCK: Final = re.compile(r"([|>])[-+0-9]{0,2}\s*(?:#.*)?")
 _ITEM: Final = re.compile(r"-(?:\s+(.*)|$)", re.DOTALL)
 _COMMENT: Final = re.compile(r"(?:^|\s)#.*")
-_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "e": "\x1b", "a": "\a", "b": "\b"}
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "f": "\f", "v": "\v", "e": "\x1b", "a": "\a", "b": "\b"}
 _NOTHING: Final = frozenset({"~", "null", "Null", "NULL"})
 
 
@@ -208,7 +208,7 @@ class _Balance:
         self._quote = ""
 
     def closes(self, line: str) -> bool:
-        """Whether all is closed at the end of the line."""
+        """Whether all is closed on this line."""
         place = 0
         while place < len(line):
             if self._quote:
@@ -222,8 +222,10 @@ class _Balance:
                 self._depth += 1
             elif line[place] in "]}":
                 self._depth -= 1
+                if self._depth <= 0:
+                    return True
             place += 1
-        return self._depth <= 0
+        return False
 
 
 class _Flow:
@@ -235,7 +237,7 @@ class _Flow:
 
     def whole(self) -> Value:
         value = self._read(0)
-        if self._text[self._at :].strip():
+        if _COMMENT.sub("", self._text[self._at :]).strip():
             raise ValueError("has text behind the closing bracket")
         return value
 
