@@ -1,7 +1,7 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
-It owns the exec-server's; `python -m bench app-server`, `mcp`, `sdk`, `models`, `runners`, `search`, `turn-trace`,
-`soak` and `host-soak` go to those of these names, `kills` and `fuzz` to modules beside the soak.
+It owns the exec-server's; `python -m bench app-server`, `mcp`, `hands`, `sdk`, `models`, `runners`, `search`,
+`turn-trace`, `soak` and `host-soak` go to those of these names, `kills` and `fuzz` to modules beside the soak.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.mcp import main as measure_mcp
 
         return measure_mcp(words[1:])
+    if words[:1] == ["hands"]:
+        from bench.hands import main as measure_hands
+
+        return measure_hands(words[1:])
     if words[:1] == ["sdk"]:
         from bench.sdk.__main__ import main as measure_sdk
 
