@@ -307,7 +307,7 @@ class InvalidValue(Struct, frozen=True):
 
 ELSEWHERE: Final = frozenset({"mcp_servers", "model_providers", "models", "permissions", "profiles"})
 # What an ignored key may say: it asks for nothing that is not so.
-_NOTHING: Final[tuple[object, ...]] = ({}, [])
+_NOTHING: Final[tuple[object, ...]] = ({}, [], {"enabled": False})
 # The policy that Codex had before `on-request`, and that it reads no more.
 _RETIRED: Final = {("approval_policy", "on-failure"): "on-request"}
 # What settings alone call one of our tools (its `settings_name`).

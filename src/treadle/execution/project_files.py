@@ -122,7 +122,7 @@ class ProjectFiles:
             nonlocal reason
             if inside and not self.encloses(real):
                 reason = f"it leads to {real}, which is not in {self._canonical}"
-            elif not self._may_read(real):
+            elif not self.may_read(real):
                 reason = f"commands of this thread may not read {real}"
             elif owned:
                 reason = self._foreign(status, self.folders[0] if self.folders else self.cwd)
@@ -147,7 +147,8 @@ class ProjectFiles:
     def _real_home(self) -> str | None:
         return None if self.home is None else os.path.realpath(self.home)
 
-    def _may_read(self, real: str) -> bool:
+    def may_read(self, real: str) -> bool:
+        """Whether commands of the thread may read what has this path without links."""
         if contains("/proc", real):
             return False  # it says something else to this process than to a command: its environment, for one
         is_in_home = self._real_home is not None and contains(self._real_home, real)

@@ -129,7 +129,9 @@ def find_skills(project: ProjectFiles, settings: SkillSettings, extra: Sequence[
                 continue
             try:
                 found, problem = read_skill(path, scope, owner)
-                skills[path] = found._replace(root=real, rank=rank)
+                # The model cannot choose what it cannot read; when the user names it, it is read for it.
+                implicit = found.implicit and (owner is not None or project.may_read(path))
+                skills[path] = found._replace(root=real, rank=rank, implicit=implicit)
             except ValueError as error:
                 problem = BrokenSkill(path, str(error))
             if problem is not None:

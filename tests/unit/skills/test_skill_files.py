@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from treadle.config import SkillRule, SkillSettings
-from treadle.execution import FileSnapshot, ProjectFiles, bounded_reads
+from treadle.execution import ROOT, FileSnapshot, ProfileRule, ProfileSandbox, ProjectFiles, bounded_reads
 from treadle.skills import (
     SkillPlace,
     SkillSet,
@@ -231,6 +231,15 @@ def test_a_huge_file_is_read_to_a_limit(repository: Path) -> None:
     with open(path, "ab") as file:
         file.truncate(1 << 40)  # a terabyte of holes
     assert names(found(repository)) == ["big"]
+
+
+def test_what_commands_may_not_read_is_not_for_the_model_to_choose(repository: Path, user: Path) -> None:
+    path = skill(user / ".agents/skills/mine")
+    rules = (ProfileRule(ROOT, "read"), ProfileRule(str(user), "deny"))
+    project = ProjectFiles(str(repository), str(user / "home"), ProfileSandbox(rules=rules))
+    (hidden,) = find_skills(project, SkillSettings()).skills
+    assert (hidden.path, hidden.implicit) == (path, False)
+    assert found(repository).skills[0].implicit
 
 
 # --- what is known ---------------------------------------------------------------------------------------------------
