@@ -139,9 +139,9 @@ class _Reader:
         if match := _BLOCK.fullmatch(rest):
             return self._block_text(match[1], indent)
         if rest[0] in "\"'":
-            return self._quoted(rest)
+            return self._quoted(rest, indent)
         if rest[0] in "[{":
-            return self._flow(rest)
+            return self._flow(rest, indent)
         lines = [rest, *self._further_in(indent)]
         text = " ".join(part for line in lines if (part := _COMMENT.sub("", line).strip()))
         return "" if text in _NOTHING else text
@@ -165,67 +165,28 @@ class _Reader:
         text = "\n".join(line[margin:].rstrip() for line in lines).strip("\n")
         return text if kind == "|" else re.sub(r"(?<!\n)\n(?!\n)", " ", text)
 
-    def _quoted(self, rest: str) -> str:
-        start, quote, pieces = self._at - 1, rest[0], list[str]()
-        line, place = rest, 1
-        while True:
-            end = _end_of_quote(line, place, quote)
-            if end is not None:
-                pieces.append(line[place:end])
-                if _COMMENT.sub("", line[end + 1 :]).strip():
-                    self._fail("has text behind the closing quote; put the whole text into quotes", start)
-                return _unquoted(" ".join(pieces), quote)
-            pieces.append(line[place:].strip())
-            if self._at >= len(self._lines):
-                self._fail(f"opens a text with {quote} that is never closed", start)
-            line, place = self._lines[self._at].strip(), 0
-            self._at += 1
+    def _quoted(self, rest: str, indent: int) -> str:
+        start, quote = self._at - 1, rest[0]
+        text = " ".join(filter(None, map(str.strip, [rest, *self._further_in(indent)])))
+        end = _end_of_quote(text, 1, quote)
+        if end is None:
+            self._fail(f"opens a text with {quote} that is never closed", start)
+        if _COMMENT.sub("", text[end + 1 :]).strip():
+            self._fail("has text behind the closing quote; put the whole text into quotes", start)
+        return _unquoted(text[1:end], quote)
 
-    def _flow(self, rest: str) -> Value:
+    def _flow(self, rest: str, indent: int) -> Value:
         """A list or a table in brackets, which may go on over several lines."""
-        start, lines, balance = self._at - 1, list[str](), _Balance()
-        while True:
-            # Between quotes a `#` begins no comment.
-            lines.append(rest if '"' in rest or "'" in rest else _COMMENT.sub("", rest))
-            if balance.closes(lines[-1]):
-                break
-            if self._at >= len(self._lines):
-                self._fail(f"opens `{lines[0][0]}` that is never closed", start)
-            rest = self._lines[self._at].strip()
+        start, lines = self._at - 1, [rest, *self._further_in(indent)]
+        if self._at < len(self._lines) and self._lines[self._at].lstrip()[:1] in ("]", "}"):
+            lines.append(self._lines[self._at])  # as far out as the key
             self._at += 1
-        flow = _Flow(" ".join(lines))
+        # Between quotes a `#` begins no comment.
+        flow = _Flow(" ".join(line if {'"', "'"} & set(line) else _COMMENT.sub("", line) for line in lines))
         try:
             return flow.whole()
         except ValueError as error:
             self._fail(str(error), start)
-
-
-class _Balance:
-    """Which brackets and quotes are open, line by line."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._quote = ""
-
-    def closes(self, line: str) -> bool:
-        """Whether all is closed on this line."""
-        place = 0
-        while place < len(line):
-            if self._quote:
-                end = _end_of_quote(line, place, self._quote)
-                if end is None:
-                    return False
-                self._quote, place = "", end
-            elif line[place] in "\"'" and (place == 0 or line[place - 1] in " [{,:"):
-                self._quote = line[place]
-            elif line[place] in "[{":
-                self._depth += 1
-            elif line[place] in "]}":
-                self._depth -= 1
-                if self._depth <= 0:
-                    return True
-            place += 1
-        return False
 
 
 class _Flow:
@@ -297,6 +258,8 @@ class _Flow:
         here = self._blank()
         if here == ",":
             self._at += 1
+        elif not here:
+            raise ValueError(f"opens `{'[' if end == ']' else '{'}` that is never closed")
         elif here != end:
             raise ValueError(f"lacks `,` or `{end}`")
 

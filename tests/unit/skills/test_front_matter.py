@@ -66,7 +66,7 @@ def test_there_are_two_lines_around_it(text: str) -> None:
     ("text", "problem"),
     [
         ("a: [unclosed", "line 2 opens `[`"),
-        ("b: c\na: {b: [c}", "line 3 opens `{`"),
+        ("b: c\na: {b: [c}", "line 3 lacks"),
         ('a: "unclosed\nb: c', 'line 2 opens a text with "'),
         ("a: 'x' y", "line 2 has text behind the closing quote"),
         ("a: [b] c", "line 2 has text behind the closing bracket"),
