@@ -41,6 +41,7 @@ from treadle.protocol.app.settings import Settings as ModeSettings
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.app.threads import GitInfo, ThreadGoal, ThreadTokenUsage, TokenUsageBreakdown, UsageCost
 from treadle.protocol.app.turns import TurnStartParams
+from treadle.skills.skill_files import SkillPlace
 from treadle.store.contract import damaged
 
 T = TypeVar("T")
@@ -85,6 +86,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         if self.workspace_roots is None:
             return self.sandbox
         return with_roots(self.sandbox, self.cwd, self.workspace_roots)
+
+    def skill_place(self, config: Config, extra: tuple[str, ...]) -> SkillPlace:
+        """What decides which skills there are; `extra` are the roots that a client has named."""
+        return SkillPlace(self.cwd, self.confinement, str(config.home), config.skills, extra)
 
     @property
     def in_force(self) -> Confinement:

@@ -19,7 +19,6 @@ from treadle.agent.thread.thread import Thread
 from treadle.agent.thread.thread_state import Settings
 from treadle.agent.tools.toolbox import specifications
 from treadle.agent.turn.turn import SideConversation, Turn, developer_message
-from treadle.agent.turn.turn_skills import listed_skills, thread_skills
 from treadle.config import (
     BASE_INSTRUCTIONS,
     PERSONALITIES,
@@ -35,7 +34,7 @@ from treadle.config import (
 from treadle.execution.bounded_reads import FileSnapshot, KnownRead, read_in_thread
 from treadle.execution.project_files import ProjectFiles
 from treadle.protocol.app.threads import ThreadGoal
-from treadle.skills.skill_files import SkillSet
+from treadle.skills.skill_files import SkillSet, known_skills
 from treadle.tools.command.command_shell import default_shell
 
 if TYPE_CHECKING:
@@ -95,9 +94,15 @@ async def build_context(turn: Turn) -> Context:
     thread, settings = turn.thread, turn.thread.settings
     config = thread.services.config_for(settings)
     files = await _instructions_of(turn, config) if settings.has_environment else []
-    skills = (
-        await thread_skills(turn) if settings.has_environment and config.skills.include_instructions else SkillSet()
-    )
+    skills = SkillSet()
+    if settings.has_environment and config.skills.include_instructions:
+        place = settings.skill_place(config, thread.services.skill_roots)
+        known = known_skills(place)
+        if known is None:
+            from treadle.agent.turn.turn_skills import thread_skills  # only when something has changed
+
+            known = await thread_skills(turn, place)
+        skills = known
     base, date = await _base(settings, config), time.strftime("%Y-%m-%d")
     basis = _Basis(base, settings, config, thread.state.goal, date, skills)
     cached = _cached_contexts.get(thread)
@@ -128,7 +133,11 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
     mode, personality = settings.instructions_of_mode, PERSONALITIES.get(settings.personality or "")
     # Without an environment there is nothing to run, to write or to look at: the model reads of no such thing.
     there = settings.has_environment
-    listed, warning = listed_skills(thread, skills)
+    listed, warning = "", None
+    if skills.skills:
+        from treadle.agent.turn.turn_skills import listed_skills  # only where there are some
+
+        listed, warning = listed_skills(thread, skills, config.skills)
     before = [
         base,
         settings.developer_instructions or config.developer_instructions or "",

@@ -20,29 +20,22 @@ from treadle.skills.skill_files import Skill, SkillPlace, SkillSet, find_known_s
 if TYPE_CHECKING:
     from treadle.agent.thread.thread import Thread
     from treadle.agent.turn.turn import Turn
+    from treadle.config.file_settings import SkillSettings
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.protocol.app.extensions import SkillToolDependency
 
 
-def skill_place(thread: Thread) -> SkillPlace:
-    settings, services = thread.settings, thread.services
-    config = services.config_for(settings)
-    return SkillPlace(settings.cwd, settings.confinement, str(config.home), config.skills, services.skill_roots)
-
-
-async def thread_skills(turn: Turn) -> SkillSet:
+async def thread_skills(turn: Turn, place: SkillPlace) -> SkillSet:
     """The skills that there are for the thread now, also those that are turned off."""
     try:
-        return await find_known_skills(skill_place(turn.thread))
+        return await find_known_skills(place)
     except TimeoutError:
-        cwd = turn.thread.settings.cwd
-        turn.thread.warn_once(turn, f"skills were not looked for: the file system of {cwd} does not answer")
+        turn.thread.warn_once(turn, f"skills were not looked for: the file system of {place.cwd} does not answer")
         return SkillSet()
 
 
-def listed_skills(thread: Thread, found: SkillSet) -> tuple[str, str | None]:
+def listed_skills(thread: Thread, found: SkillSet, settings: SkillSettings) -> tuple[str, str | None]:
     """The list for the model, empty when there is nothing in it; and a warning when it is not complete."""
-    settings = thread.services.config_for(thread.settings).skills
     skills = [skill for skill in found.skills if skill.implicit and is_enabled(skill, settings.config)]
     if not skills:
         return "", None
@@ -72,8 +65,9 @@ async def find_used(thread: Thread, parts: tuple[UserInput, ...]) -> UsedSkills:
     """The skills that an input names. A `$name` that is no skill is a variable of the shell, or anything else."""
     from treadle.skills.skill_list import by_name, mentioned  # only where one may be named
 
-    found = await find_known_skills(skill_place(thread))
-    rules = thread.services.config_for(thread.settings).skills.config
+    config = thread.services.config_for(thread.settings)
+    place = thread.settings.skill_place(config, thread.services.skill_roots)
+    found, rules = await find_known_skills(place), config.skills.config
     enabled = by_name([skill for skill in found.skills if is_enabled(skill, rules)])
     disabled = by_name([skill for skill in found.skills if skill.name not in enabled])
     by_path = {skill.path: skill for skill in found.skills}
