@@ -3,7 +3,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import tempfile
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -17,10 +16,6 @@ for _name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "TREADLE
 # Nor what is logged, and where.
 for _name in ("TREADLE_LOG", "TREADLE_LOG_FORMAT", "TREADLE_LOG_FILE"):
     os.environ.pop(_name, None)
-
-# Nor which skills the agents of the tests have.
-if os.path.isdir(os.path.expanduser("~/.agents/skills")):
-    os.environ["HOME"] = tempfile.mkdtemp(prefix="treadle-tests-home-")
 
 # Whoever runs the tests in the background (`nohup`, `&`) ignores these signals, and so would every child.
 for _number, _handler in (

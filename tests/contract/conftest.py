@@ -1,4 +1,4 @@
 from backends import deadline, env, servers, start
-from kit.login_shell import no_profiles
+from kit.user_home import user_home
 
-__all__ = ["deadline", "env", "no_profiles", "servers", "start"]
+__all__ = ["deadline", "env", "servers", "start", "user_home"]

@@ -8,13 +8,13 @@ import pytest
 
 from kit.exec_client import ExecClient, connected
 from kit.exec_program import running
-from kit.login_shell import no_profiles
 from kit.sandboxes import usable
 from kit.server_process import ServerProcess
+from kit.user_home import user_home
 from treadle.execution import Mechanism
 from treadle.testing import AppServerHarness
 
-__all__ = ["no_profiles"]
+__all__ = ["user_home"]
 
 
 @pytest.fixture

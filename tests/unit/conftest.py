@@ -1,0 +1,3 @@
+from kit.user_home import user_home
+
+__all__ = ["user_home"]
