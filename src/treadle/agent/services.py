@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from treadle.config import Config
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.execution import Environment
+    from treadle.hooks.hook_files import HookSet
+    from treadle.hooks.hook_settings import Hook
     from treadle.llm import Model
     from treadle.mcp.mcp_server import McpServer
     from treadle.store.contract import Store
@@ -48,6 +50,13 @@ class Services(Protocol):
 
     async def store(self) -> Store:
         """The store of threads on disk. Raises `StoreError`."""
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """The hooks that are functions of this program."""
+
+    async def python_hooks(self, config: Config) -> HookSet:
+        """Those, and those of packages that the settings name."""
 
     @property
     def mcp(self) -> McpServices:

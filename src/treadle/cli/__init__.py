@@ -57,6 +57,7 @@ LOOK_AFTER: Final = {
     "config": CommandEntry("treadle.cli.setup.config_command", "make, show, change and check config.toml"),
     "mcp": CommandEntry("treadle.cli.setup.mcp_command", "list, show, add and remove MCP servers"),
     "skills": CommandEntry("treadle.cli.setup.skills_command", "list, make and check skills, turn them on and off"),
+    "hooks": CommandEntry("treadle.cli.setup.hooks_command", "list, trust and try the hooks of a project and your own"),
     "doctor": CommandEntry("treadle.cli.checkup.doctor", "try out Treadle and every installed agent program, offline"),
     "completion": CommandEntry(
         "treadle.cli.user_commands", "print what makes a shell complete the words of `treadle`", "completion"

@@ -34,6 +34,7 @@ from treadle.client.params import (
     start_params,
     tools_of,
     turn_params,
+    with_hooks,
     with_mcp_servers,
     with_offline,
 )
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from treadle.client.server_requests import ApprovalHandler, UserInputHandler
     from treadle.client.tools import Tool
     from treadle.client.turn_events import Event
+    from treadle.hooks.python_hooks import PythonHooks
     from treadle.protocol.app.accounts import (
         AccountLoginCompletedNotification,
         CancelLoginAccountResponse,
@@ -87,6 +89,8 @@ class Codex(Lifecycle):
             returns the answers, or None. Without it there are none.
         offline: Whether the scripted offline model may answer, for a server that is started here: False forbids it, so
             that a missing key or provider is an error at once; True uses it whatever is configured.
+        hooks: Functions, plain or async, by the event that they are called for, such as `{"PreToolUse": check}`: they
+            may refuse and change what the agent does (see `treadle.hooks`). For a server in this process.
     """
 
     def __init__(
@@ -96,10 +100,11 @@ class Codex(Lifecycle):
         approval_handler: ApprovalHandler | None = None,
         user_input_handler: UserInputHandler | None = None,
         offline: bool | None = None,
+        hooks: PythonHooks | None = None,
     ) -> None:
         check_config(config)
         check_handlers(approval_handler, user_input_handler)
-        self._client = AppServerClient(config=with_offline(config, offline))
+        self._client = AppServerClient(config=with_hooks(with_offline(config, offline), hooks))
         self._open(approval_handler, user_input_handler)
 
     # --- accounts ---

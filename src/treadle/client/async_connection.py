@@ -96,7 +96,9 @@ class LocalServer:
         from treadle.server import AppServer
 
         environ = {**os.environ, **config.env} if config.env else os.environ
-        self.app_server: AppServer = AppServer(overrides=config.config_overrides, environ=environ, cwd=config.cwd)
+        self.app_server: AppServer = AppServer(
+            overrides=config.config_overrides, environ=environ, cwd=config.cwd, hooks=config.hooks
+        )
         try:
             # Wrong settings of the caller's own are an error here, and not of the first thread.
             self.app_server.check_overrides()

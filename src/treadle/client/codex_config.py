@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle._version import __version__
 from treadle.arguments import flag, folder, path, seconds, text, texts, variables, words
 from treadle.client.sdk_errors import CodexError
+from treadle.errors import ArgumentValueError
 from treadle.secrets import HIDDEN, hides_secret, is_secret, kept_url, shown_argument, shown_setting
+
+if TYPE_CHECKING:
+    from treadle.hooks.python_hooks import PythonHooks
 
 REQUEST_S: Final = 120.0
 """No request takes a server that is well so long: a turn is not one, and what runs something has no limit."""
@@ -39,6 +43,8 @@ class CodexConfig:
         url: A server that runs already: `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`.
         token: What the server at `url` asks for as a bearer token; that of a server of the same user on this machine is
             found in the home.
+        hooks: Python functions by the event that they are called for (see `treadle.hooks`), for a server in this
+            process.
         request_timeout: Seconds that the handshake may take, and a request that is given no `timeout` of its own; None
             has no limit.
     """
@@ -54,6 +60,7 @@ class CodexConfig:
     experimental_api: bool = True
     url: str | None = field(default=None, kw_only=True)
     token: str | None = field(default=None, kw_only=True)
+    hooks: PythonHooks | None = field(default=None, kw_only=True)
     request_timeout: float | None = field(default=REQUEST_S, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -75,6 +82,8 @@ class CodexConfig:
             shown["url"] = shown_url(self.url)
         if self.token is not None:
             shown["token"] = HIDDEN
+        if self.hooks is not None:
+            shown["hooks"] = list(self.hooks)
         if self.env is not None:
             shown["env"] = dict.fromkeys(self.env, HIDDEN)
         shown["config_overrides"] = tuple(map(shown_setting, self.config_overrides))
@@ -85,6 +94,7 @@ class CodexConfig:
     def __getstate__(self) -> dict[str, Any]:
         state = self._members()
         state["token"] = None
+        state["hooks"] = None  # functions of this process
         state["url"] = None if self.url is None else kept_url(self.url)
         state["config_overrides"] = tuple(text for text in self.config_overrides if not hides_secret(text))
         if self.launch_args_override is not None:
@@ -122,10 +132,20 @@ class CodexConfig:
         named = [name for name in ("codex_bin", "launch_args_override", "url") if getattr(self, name) is not None]
         if len(named) > 1 and "url" in named:
             raise CodexError(f"CodexConfig names several servers ({', '.join(named)}): set one of them")
+        if self.hooks is not None and named:
+            problem = f"hooks are functions of this process, and the server is elsewhere ({named[0]})"
+            raise ArgumentValueError("hooks", f"{problem}: leave one of them out, or put commands into hooks.json")
         if self.token is not None and self.url is None:
             raise CodexError("CodexConfig.token belongs to `url`, which is not set")
         if self.cwd is not None and self.url is None:
             folder("CodexConfig.cwd", self.cwd)
+
+
+def _hooks(name: str, value: object) -> object:
+    from treadle.hooks.python_hooks import read_python_hooks  # only where there are some
+
+    read_python_hooks(value)
+    return value
 
 
 def _tuple(kind: Callable[[str, object], list[str]]) -> Callable[[str, object], tuple[str, ...]]:
@@ -146,4 +166,5 @@ _KINDS: Final[Mapping[str, Callable[[str, object], Any]]] = {
     "url": text,
     "token": text,
     "request_timeout": seconds,
+    "hooks": _hooks,
 }

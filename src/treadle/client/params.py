@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from treadle.client.server_requests import ApprovalHandler, UserInputHandler
     from treadle.client.tools import Tool
     from treadle.client.turn_values import RunInput
+    from treadle.hooks.python_hooks import PythonHooks
     from treadle.protocol.app.base import JsonObject
     from treadle.protocol.app.settings import Personality, ReasoningSummary, SandboxPolicy
     from treadle.protocol.app.thread_methods import (
@@ -332,6 +333,15 @@ def check_handlers(approval_handler: ApprovalHandler | None, user_input_handler:
         function("approval_handler", approval_handler, "an ApprovalRequest")
     if user_input_handler is not None:
         function("user_input_handler", user_input_handler, "a UserInputRequest")
+
+
+def with_hooks(config: CodexConfig | None, hooks: PythonHooks | None) -> CodexConfig | None:
+    """The config with the hooks. Raises `ArgumentError` for such as cannot be used, and for a server elsewhere."""
+    if hooks is None:
+        return config
+    config = replace(config or CodexConfig(), hooks=hooks)
+    config.check()
+    return config
 
 
 def with_offline(config: CodexConfig | None, offline: bool | None) -> CodexConfig | None:

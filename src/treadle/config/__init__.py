@@ -106,8 +106,8 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.config.config_access import remember_tool_approval
     from treadle.config.configuration import check_document, secret_variables
-    from treadle.config.file_settings import AutoReview, ELSEWHERE, FileSettings, IGNORED, SILENT, SkillRule
-    from treadle.config.file_settings import SkillSettings, WebSearchLocation, WebSearchTable, read_values
+    from treadle.config.file_settings import AutoReview, ELSEWHERE, ELSEWHERE_IN_TABLE, FileSettings, IGNORED, SILENT
+    from treadle.config.file_settings import SkillRule, SkillSettings, WebSearchLocation, WebSearchTable, read_values
     from treadle.config.layers import FoundKey, Layers, VARIABLES, expand, join_key, lookup, merge, nest
     from treadle.config.layers import parse_override, parse_overrides, split_key
     from treadle.config.login import Credential, StoredKeys, find_credential, key_source

@@ -95,6 +95,15 @@ class Features(Struct, frozen=True, kw_only=True):
     """Whether the model can ask the user questions outside of plan mode too."""
 
 
+class HookSettings(Struct, frozen=True, kw_only=True):
+    """Settings of hooks. The hooks themselves stand beside them, as in `hooks.json`: see the page on hooks."""
+
+    max_continuations: Size = 5
+    """How often the `Stop` hooks of one turn may have it go on."""
+    plug_ins: tuple[str, ...] = ()
+    """Python hooks of installed packages that are used, by the names of their entry points in `treadle.hooks`."""
+
+
 class ToolSwitch(Struct, frozen=True, kw_only=True):
     """One tool, by its name."""
 
@@ -217,6 +226,9 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     web_search: WebSearchMode = "cached"
     """Whether the model can search the web, and how fresh it is: `cached` fetches nothing anew, `indexed` only pages
     that are in the index already, `live` all. It needs a [provider that searches, or an endpoint](web-search.md)."""
+    hooks: HookSettings = HookSettings()
+    notify: tuple[str, ...] = ()
+    """A program, with its arguments, that is run after each turn. It gets one more: what was said, as JSON."""
     tools: dict[str, ToolSwitch | bool] = {}
     hide_agent_reasoning: bool = False
     """Whether `treadle exec` and `treadle chat` show nothing of what the model thinks."""
@@ -250,12 +262,12 @@ IGNORED: Final = frozenset(
         *("experimental_realtime_ws_startup_context", "experimental_thread_store"),
         *("experimental_thread_store_endpoint", "experimental_use_freeform_apply_patch"),
         *("experimental_use_unified_exec_tool", "forced_chatgpt_workspace_id", "forced_login_method"),
-        *("ghost_snapshot", "goals", "hooks", "include_apply_patch_tool", "include_apps_instructions"),
+        *("ghost_snapshot", "goals", "include_apply_patch_tool", "include_apps_instructions"),
         *("include_collaboration_mode_instructions", "include_environment_context"),
         *("include_environment_context_time", "include_permissions_instructions", "instructions_file"),
         *("marketplaces", "memories", "model_auto_compact_token_limit_scope", "model_catalog_json"),
         *("model_post_turn_compact_threshold_percent", "model_supports_reasoning_summaries", "model_verbosity"),
-        *("notify", "orchestrator", "plan_mode_reasoning_effort", "plugins", "project_root_markers", "projects"),
+        *("orchestrator", "plan_mode_reasoning_effort", "plugins", "project_root_markers", "projects"),
         *("responses_api_metadata", "sqlite_home", "thread_unload_delay_secs", "tool_suggest"),
     ]
 )
@@ -283,6 +295,17 @@ IGNORED_IN_TABLE: Final = {
     ),
     "shell_environment_policy": frozenset({"experimental_use_profile", "filters"}),
     "skills": frozenset({"bundled"}),
+}
+
+# The events and the state of hooks, which `treadle.hooks` reads.
+ELSEWHERE_IN_TABLE: Final = {
+    "hooks": frozenset(
+        [
+            *("PreModelRequest", "PostModelRequest", "PreToolUse", "PermissionRequest", "PostToolUse", "PreCompact"),
+            *("PostCompact", "SessionStart", "SessionEnd", "UserPromptSubmit", "SubagentStart", "SubagentStop", "Stop"),
+            *("Interrupt", "state"),
+        ]
+    )
 }
 
 # They say how a provider is reached or paid for.
@@ -392,6 +415,8 @@ def _read_table(types: Mapping[str, Any], path: KeyPath, table: Any, reading: Pa
     for key, value in table.items():
         if key in types:
             _convert((*path, key), value, types[key], found, reading)
+        elif key in ELSEWHERE_IN_TABLE.get(path[-1], ()):
+            pass
         elif key in IGNORED_IN_TABLE.get(path[-1], ()):
             if value is not False and value not in _NOTHING:
                 reading.ignored.append((*path, key))

@@ -50,11 +50,12 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 _MISSING: Final[_Look] = ()
 
 
-class _Readers:
+class Readers:
     """Threads that read, as many as are needed at a time. A read that takes too long is abandoned with its thread."""
 
-    def __init__(self, most: int = MAX_READS) -> None:
+    def __init__(self, most: int, name: str) -> None:
         self._most = most
+        self._name = name
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = threading.Lock()  # guards the numbers below
         self._threads = 0
@@ -74,7 +75,7 @@ class _Readers:
                 self._idle += 1
         self._jobs.put(job)
         if is_short:
-            threading.Thread(target=self._run, name=READER, daemon=True).start()
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def abandon(self) -> None:
         with self._lock:
@@ -105,16 +106,17 @@ class _Readers:
                 self._idle += 1
 
 
-_readers = _Readers()
+_readers = Readers(MAX_READS, READER)
 
 
-async def read_in_thread(function: Callable[[], T], seconds: float = READ_S) -> T:
+async def read_in_thread(function: Callable[[], T], seconds: float = READ_S, readers: Readers | None = None) -> T:
     """Run blocking reads in a thread. Raises `TimeoutError` when they take longer than `seconds`.
 
     The thread then goes on by itself, so `function` must not write. It is not one of the loop's worker threads: those
-    are few, and a directory that hangs must not take them from everybody else.
+    are few, and a directory that hangs must not take them from everybody else. `readers` are other threads, for what
+    is no read.
     """
-    readers = _readers
+    readers = _readers if readers is None else readers
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()  # nobody can take it back from the thread
 

@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from msgspec import structs
+
 from treadle.arguments import folder, path, texts, variables
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.logs.trace import outside
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from treadle.agent.thread.thread_state import Settings
     from treadle.config import Config, ConfigError, ConfigProblem, ConfigWarning, Login
     from treadle.execution import Environment
+    from treadle.hooks.hook_files import HookSet
+    from treadle.hooks.hook_settings import Hook
+    from treadle.hooks.python_hooks import PythonHooks
     from treadle.llm import Model
     from treadle.llm.provider import KeySource, ProviderConfig
     from treadle.server.identity import Identity
@@ -46,6 +51,12 @@ MAX_SEARCHES: Final = 8
 # Names of changed settings in a line of the log.
 MAX_NAMES: Final = 50
 CLOSE_S: Final = 10.0
+
+
+def _read_hooks(given: PythonHooks) -> tuple[Hook, ...]:
+    from treadle.hooks.python_hooks import read_python_hooks  # few have them
+
+    return read_python_hooks(given)
 
 
 class Watch(Protocol):
@@ -92,6 +103,7 @@ class AppServer:
         overrides: Settings as `key=value`, which come before those of `config.toml`.
         environ: The environment, which commands inherit from; else that of this process.
         cwd: The working directory of threads that name none; else that of this process. It must exist.
+        hooks: Python functions by the event that they are called for (see `treadle.hooks`).
     """
 
     def __init__(
@@ -101,11 +113,14 @@ class AppServer:
         overrides: Iterable[str] = (),
         environ: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        hooks: PythonHooks | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else variables("environ", environ)
         self._home = None if home is None else Path(path("home", home))
         self._overrides = tuple(texts("overrides", overrides))
         self._cwd = None if cwd is None else folder("cwd", cwd)
+        self.hooks: tuple[Hook, ...] = () if hooks is None else _read_hooks(hooks)
+        self._plugged_in: tuple[tuple[str, ...], HookSet] | None = None
         self.clients: dict[Client, None] = {}
         self.client_numbers: Iterator[int] = itertools.count(1)
         self.user_agent = "treadle"
@@ -468,6 +483,22 @@ class AppServer:
             if self._environment is opening:
                 self._environment = None
             raise
+
+    async def python_hooks(self, config: Config) -> HookSet:
+        """The functions that were given, and those of the packages that the settings name.
+
+        Args:
+            config: The settings.
+        """
+        names = config.hooks.plug_ins
+        from treadle.hooks.hook_files import HookSet
+        from treadle.hooks.python_hooks import load_plug_ins
+
+        if self._plugged_in is None or self._plugged_in[0] != names:
+            found = await asyncio.to_thread(load_plug_ins, names) if names else HookSet()
+            hooks = [structs.replace(hook, order=order) for order, hook in enumerate((*self.hooks, *found.hooks))]
+            self._plugged_in = names, HookSet(tuple(hooks), found.warnings)
+        return self._plugged_in[1]
 
     def warm_up(self) -> None:
         """Load what the first thread will need, while nobody waits for it."""

@@ -13,6 +13,7 @@ from typing import Any, Self
 from treadle.agent import ClientRequest, Event, McpServices, Settings, State, Thread
 from treadle.config import Config, load_config
 from treadle.execution import Environment
+from treadle.hooks import Hook, HookSet
 from treadle.llm import Model, ModelError, ModelEvent, ModelRequest
 from treadle.protocol.app import DangerFullAccessSandboxPolicy
 from treadle.store import EphemeralStore, Loaded, Store, ThreadRecord
@@ -122,6 +123,11 @@ class BareServices:
 
     async def environment(self) -> Environment:
         raise AssertionError("no commands here")
+
+    hooks: tuple[Hook, ...] = ()
+
+    async def python_hooks(self, config: Config) -> HookSet:
+        raise AssertionError("no functions here")
 
     @property
     def mcp(self) -> McpServices:

@@ -253,6 +253,7 @@ def test_a_handler_that_cannot_be_called(codex: Any, handler: str) -> None:
         ("url", [5]),
         ("token", [5]),
         ("request_timeout", ["3", -1, True]),
+        ("hooks", [5, {"Stop": 5}, {"Nothing": print}]),
     ],
 )
 def test_a_field_of_a_config(field: str, values: list[Any]) -> None:

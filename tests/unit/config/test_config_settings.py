@@ -459,7 +459,7 @@ filters = 1
 circuit_break_action = "strict"
 """
     (warning,) = load(tmp_path, text).warnings
-    names = "`auto_review.circuit_break_action`, `memories`, `model_providers.mine.aws`, `notify`, `projects`"
+    names = "`auto_review.circuit_break_action`, `memories`, `model_providers.mine.aws`, `projects`"
     assert str(warning) == (
         f"{tmp_path / 'config.toml'}: of the keys that Codex reads, these have no effect here: {names}, "
         "`shell_environment_policy.filters`"

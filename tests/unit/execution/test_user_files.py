@@ -38,7 +38,7 @@ async def test_a_look_answers_or_fails_as_its_function_does() -> None:
 
 async def test_a_look_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(bounded_reads, "_readers", bounded_reads._Readers(2))
+    monkeypatch.setattr(bounded_reads, "_readers", bounded_reads.Readers(2, "read"))
     try:
         for _ in range(2):
             with pytest.raises(TimeoutError):
@@ -57,7 +57,7 @@ async def test_a_look_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_many_reads_at_once_share_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_reads, "_readers", bounded_reads._Readers(3))
+    monkeypatch.setattr(bounded_reads, "_readers", bounded_reads.Readers(3, "read"))
     threads: set[threading.Thread] = set()
     reads = (read_in_thread(lambda: threads.add(threading.current_thread())) for _ in range(200))
     async with asyncio.timeout(60):

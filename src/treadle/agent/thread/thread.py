@@ -38,9 +38,11 @@ from treadle.agent.thread.model_history import History, with_origin
 from treadle.agent.thread.thread_goal import Goal
 from treadle.agent.thread.thread_state import Settings, State, read_state, read_usage
 from treadle.config import model_facts
-from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.errors import INVALID_REQUEST, ExecError, RpcError
+from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.sandbox.sandbox_modes import check_enforceable
 from treadle.execution.sandbox.sandbox_roots import Pin, Pins, pin
+from treadle.hooks.hook_files import HookPlace, HookSet, known_hooks, read_hook_files
 from treadle.protocol.app.notifications import (
     ThreadSettingsUpdatedNotification,
     ThreadStartedNotification,
@@ -58,6 +60,7 @@ from treadle.store.contract import Counters, CutTurns, HistoryRecord, Loaded, Pr
 
 if TYPE_CHECKING:
     from treadle.agent.thread.terminals import Terminals
+    from treadle.agent.thread.thread_hooks import ThreadHooks
     from treadle.agent.thread.thread_mcp import ThreadMcp
     from treadle.agent.thread.thread_queue import ThreadQueue
     from treadle.agent.turn.turn import Turn
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from treadle.config import Config, ModelFacts
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.execution.sandbox.policy import Policy
+    from treadle.hooks.hook_events import SessionSource
     from treadle.llm.provider import ProviderConfig
     from treadle.protocol.app.items import KnownItem
     from treadle.protocol.app.turns import Turn as WireTurn
@@ -90,6 +94,7 @@ class Thread:
         "_on_idle",
         "_pruned",
         "_queue",
+        "_session_source",
         "_sessions",
         "_skill_servers",
         "_terminals",
@@ -100,6 +105,7 @@ class Thread:
         "ephemeral",
         "goal",
         "history",
+        "hooks",
         "id",
         "journal",
         "lock",
@@ -148,6 +154,9 @@ class Thread:
         self._mcp: ThreadMcp | None = None
         self._skill_servers: Mapping[str, McpServerConfig] = {}  # that skills need which were used
         self._mcp_configs: tuple[Mapping[str, McpServerConfig], ...] = ()
+        self.hooks: ThreadHooks | None = None  # as its last turn found them; without any there is none
+        # How the session began, until its first turn; None afterwards.
+        self._session_source: SessionSource | None = "resume" if loaded.counters.turn else "startup"
         self._terminals: Terminals | None = None
         self._model_facts: tuple[Config, str, ModelFacts] | None = None
         self._failed = False  # the last turn did
@@ -208,6 +217,36 @@ class Thread:
 
             self._mcp = ThreadMcp(self)
         return self._mcp
+
+    async def look_for_hooks(self, turn: Turn) -> None:
+        """Find out which hooks there are, before a turn. Raises `ExecError` when nobody can say: a guard may be among
+        them."""
+        settings = self.settings
+        config = self.services.config_for(settings)
+        place = HookPlace(settings.cwd if settings.has_environment else None, settings.confinement, str(config.home))
+        found = known_hooks(place, config)
+        if found is None:
+            try:
+                found = await read_in_thread(lambda: read_hook_files(place, config))
+            except TimeoutError:
+                problem = f"hooks were not looked for: the file system of {settings.cwd} or of the home does not answer"
+                raise ExecError(problem) from None
+        if config.hooks.plug_ins or self.services.hooks:  # behind the others, whose places are in their names
+            own = await self.services.python_hooks(config)
+            behind = [structs.replace(hook, order=hook.order + len(found.hooks)) for hook in own.hooks]
+            found = HookSet((*found.hooks, *behind), (*found.warnings, *own.warnings))
+        if self.hooks is None and (found.hooks or found.warnings):
+            from treadle.agent.thread.thread_hooks import ThreadHooks  # loaded with the first hook
+
+            self.hooks = ThreadHooks(self)
+        if self.hooks is not None:
+            self.hooks.adopt(turn, found, self._session_source)
+        if turn.kind == "regular":
+            self._session_source = None
+
+    def note_session_source(self, source: SessionSource) -> None:
+        """The next turn is the first of something."""
+        self._session_source = source
 
     @property
     def mcp_configs(self) -> Mapping[str, McpServerConfig]:
@@ -569,6 +608,8 @@ class Thread:
         self.closing = True
         if self.turn is not None:
             await self.turn.abort()
+        if self.hooks is not None:
+            await self.hooks.close()
         if self._sessions is not None:
             await self._sessions.close()
         if self._mcp is not None:

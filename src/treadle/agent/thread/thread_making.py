@@ -89,6 +89,8 @@ async def make_thread(
     state = State(settings=settings, git_info=git_info, thread_source=params.thread_source, roots=pins.on_record())
     loaded = Loaded(_new_record(originator, state), Counters(), 0)
     thread = Thread(services, store, subscribers, loaded, ephemeral=bool(params.ephemeral), pins=pins)
+    if params.session_start_source == "clear":
+        thread.note_session_source("clear")
     thread.journal.write(loaded.record)
     return ThreadHandle(thread), _in_use(settings, sources)
 

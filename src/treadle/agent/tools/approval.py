@@ -95,6 +95,7 @@ UserDecision: TypeAlias = Literal["accept", "acceptForSession", "acceptAlways", 
 NoDecision: TypeAlias = Literal["refused", "failed", "withdrawn"]
 Outcome: TypeAlias = UserDecision | NoDecision
 REJECTED: Final = "rejected by user"
+REJECTED_BY_HOOK: Final = "rejected by a PermissionRequest hook"
 FAILED: Final = "approval request failed"
 
 
@@ -127,16 +128,38 @@ def read_decision(answer: Raw | RpcError, wanted: type[Any]) -> UserDecision | L
     return "acceptForSession" if hasattr(decision, "accept_with_execpolicy_amendment") else "decline"
 
 
+class ToolUse(Struct, frozen=True):
+    """A call of the model as hooks know it, under the name that they have for its tool."""
+
+    call_id: str
+    name: str
+    input: Any
+
+
+COMMAND: Final = "Bash"
+PATCH: Final = "apply_patch"
+
+
+def command_use(call_id: str, command: str, reason: str | None = None) -> ToolUse:
+    given = {"command": command}
+    return ToolUse(call_id, COMMAND, given if reason is None else {**given, "description": reason})
+
+
+def mcp_use(call_id: str, server: str, tool: str, arguments: Any) -> ToolUse:
+    return ToolUse(call_id, f"mcp__{server}__{tool}", arguments)
+
+
 class ApprovalQuestion(Struct, frozen=True):
     """The question to the user. `params` is called when the question is open: the thread waits from then on. `action`
     is called when a reviewer is asked instead; without it the question is always the user's. `read` says what an answer
-    means."""
+    means, and `use` is what hooks are told that may answer first."""
 
     method: str
     params: Callable[[], Struct]
     answer: type[Any]
     action: Callable[[], ReviewedAction] | None = None
     read: Callable[[Raw | RpcError, type[Any]], UserDecision | Literal["failed"]] = read_decision
+    use: ToolUse | None = None
 
 
 class Approval:
@@ -149,6 +172,7 @@ class Approval:
         self.epoch: int = turn.thread.authority.epoch
         self.settings: Settings = turn.settings
         self._verdict: Verdict | None = None  # of a reviewer that has decided
+        self._hook_refusal: str | None = None
 
     @property
     def outdated(self) -> bool:
@@ -157,8 +181,8 @@ class Approval:
 
     @property
     def was_reviewed(self) -> bool:
-        """Whether an automatic reviewer has decided."""
-        return self._verdict is not None
+        """Whether an automatic reviewer has decided, or a hook has refused."""
+        return self._verdict is not None or self._hook_refusal is not None
 
     async def seek(self, risk: Risk, request: ApprovalQuestion) -> Outcome:
         """Go by the policy, and ask the user when it says so."""
@@ -176,6 +200,16 @@ class Approval:
 
     async def ask(self, request: ApprovalQuestion) -> Outcome:
         """Ask, whatever the policy says."""
+        if request.use is not None and (hooks := self._thread.hooks) is not None:
+            decision = await hooks.permission(self._turn, request.use)
+            if self.outdated:
+                return "withdrawn"
+            if decision.refusal is not None:
+                self._hook_refusal = decision.refusal
+                return "decline"
+            if decision.allowed:
+                logger.info("approval answered", {"method": request.method, "outcome": "accepted by a hook"})
+                return "accept"
         if request.action is None or not is_reviewed(self.settings):
             return await self._ask_user(request)
         from treadle.agent.tools.auto_review import review  # loaded with the first review
@@ -211,6 +245,8 @@ class Approval:
                 return CHANGED
             case "cancel":
                 self._turn.interrupt()
+        if self._hook_refusal is not None:
+            return f"{REJECTED_BY_HOOK}: {self._hook_refusal}"
         if self._verdict is None:
             return REJECTED
         self._verdict.afterwards()

@@ -18,7 +18,7 @@ from msgspec import UNSET, structs
 from treadle.agent.event import DeltaStream, new_id
 from treadle.agent.thread.authority import CHANGED, ENDED, Grant, rules_of, turn_sandbox
 from treadle.agent.thread.terminals import Terminal
-from treadle.agent.tools.approval import Approval, ApprovalQuestion, Outcome, ReviewedAction, Risk, is_yes
+from treadle.agent.tools.approval import Approval, ApprovalQuestion, Outcome, ReviewedAction, Risk, command_use, is_yes
 from treadle.agent.tools.built_in import ExecCommandArguments, WriteStdinArguments
 from treadle.agent.turn.turn import Turn, Work, developer_message
 from treadle.agent.turn.turn_items import OpenItem
@@ -138,7 +138,8 @@ class CommandCall:
 
         method = "item/commandExecution/requestApproval"
         answer = CommandExecutionRequestApprovalResponse
-        return ApprovalQuestion(method, params, answer, lambda: self._action(reason, beyond))
+        use = command_use(self._item.id, self._arguments.cmd, reason)
+        return ApprovalQuestion(method, params, answer, lambda: self._action(reason, beyond), use=use)
 
     def _action(self, reason: str | None, beyond: bool) -> ReviewedAction:
         self._open()

@@ -19,7 +19,15 @@ from msgspec import Raw, structs
 from treadle.agent.event import DeltaStream
 from treadle.agent.thread.authority import CHANGED
 from treadle.agent.thread.thread_mcp import ELICITATION, may_elicit
-from treadle.agent.tools.approval import Approval, ApprovalQuestion, ReviewedAction, UserDecision, is_yes, policy_name
+from treadle.agent.tools.approval import (
+    Approval,
+    ApprovalQuestion,
+    ReviewedAction,
+    UserDecision,
+    is_yes,
+    mcp_use,
+    policy_name,
+)
 from treadle.agent.tools.mcp_tools import ListArguments, ReadArguments
 from treadle.agent.tools.tool import Output, ToolCall
 from treadle.errors import RpcError
@@ -224,6 +232,7 @@ class McpToolCall:
             McpServerElicitationRequestResponse,
             self._action,
             read_answer,
+            mcp_use(self._call.id, self._name, self._tool.name, self._arguments),
         )
         outcome = await self._approval.ask(question)
         if not is_yes(outcome):

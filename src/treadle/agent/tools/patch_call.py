@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct, structs, to_builtins
 
 from treadle.agent.thread.authority import file_policy
-from treadle.agent.tools.approval import Approval, ApprovalQuestion, ReviewedAction, Risk, is_yes
+from treadle.agent.tools.approval import PATCH, Approval, ApprovalQuestion, ReviewedAction, Risk, ToolUse, is_yes
 from treadle.agent.turn.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.pinned_files import Location, PinnedFiles
@@ -57,7 +57,7 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
         return _not_applied(turn, error)
     if not changes:
         return "the patch was read, and changes nothing"
-    return await _PatchCall(turn, call_id, changes, files, approval).run()
+    return await _PatchCall(turn, call_id, text, changes, files, approval).run()
 
 
 def _not_applied(turn: Turn, error: PatchError | ExecError) -> str:
@@ -69,11 +69,18 @@ def _not_applied(turn: Turn, error: PatchError | ExecError) -> str:
 
 class _PatchCall:
     def __init__(
-        self, turn: Turn, call_id: str, changes: Sequence[FileChange], files: PinnedFiles, approval: Approval
+        self,
+        turn: Turn,
+        call_id: str,
+        text: str,
+        changes: Sequence[FileChange],
+        files: PinnedFiles,
+        approval: Approval,
     ) -> None:
         self._turn = turn
         self._thread = turn.thread
         self._approval = approval
+        self._text = text
         self._changes = changes
         self._files = files
         self._written: list[Location] = []
@@ -128,7 +135,13 @@ class _PatchCall:
             )
 
         method = "item/fileChange/requestApproval"
-        return ApprovalQuestion(method, params, FileChangeRequestApprovalResponse, lambda: self._action(beyond))
+        return ApprovalQuestion(
+            method,
+            params,
+            FileChangeRequestApprovalResponse,
+            lambda: self._action(beyond),
+            use=ToolUse(self._item.id, PATCH, {"command": self._text}),
+        )
 
     def _action(self, beyond: bool) -> ReviewedAction:
         cwd = self._approval.settings.cwd

@@ -163,7 +163,15 @@ class Toolbox:
                 )
             else:
                 refused = tool_refusal(tool, self._turn.settings, self._config())
+                run = None
+                if refused is None and (hooks := self._turn.thread.hooks) is not None:
+                    from treadle.agent.tools.hooked_calls import HookedRun  # loaded with the first hook
+
+                    run = HookedRun(hooks, tool, call)
+                    call, refused = await run.before()
                 output = await tool.run(call) if refused is None else refused
+                if refused is None and run is not None:
+                    output = await run.after(output)
         except ToolInputError as error:
             outcome, output = "wrong input", error.message
         except ExecError as error:

@@ -94,18 +94,37 @@ class PendingInput:
     def clear(self) -> None:
         self._waiting.clear()
 
-    async def take(self) -> None:
-        """Hand what waits to the model, and show it."""
+    def drop(self) -> None:
+        """Forget what waits, also for the queue that it came from: nobody gets it."""
+        while self._waiting:
+            self._refused(self._waiting.popleft())
+
+    async def take(self, *, brief: bool = False) -> bool:
+        """Hand what waits to the model, and show it; False when hooks have refused all of it. `brief`: somebody waits
+        for the end of the turn."""
         await self._thread.load_history()
+        taken = refused = False
         while self._waiting:
             given = self._waiting[0]  # until it was read: an interrupt meanwhile must not lose it
             if given.tool_output is not None:
                 self._waiting.popleft()
                 self._take_tool_output(given.tool_output)
+                taken = True
                 continue
+            hooks, turn = self._thread.hooks, self._thread.turn
+            decision = None
+            if hooks is not None and turn is not None and self._memory is self._thread:
+                decision = await hooks.submit_prompt(turn, text_of(given.parts), brief=brief)
+                if decision.stop is not None or decision.refusals:
+                    refused = True
+                    self._refused(self._waiting.popleft())
+                    continue
             items, skills = await self._read(given)
             self._waiting.popleft()
+            taken = True
             self._take_message(given, items)
+            if hooks is not None and turn is not None and decision is not None:
+                hooks.add_contexts(turn, decision)
             if given.queued_id is not None:
                 # Before the model hears of it: a server that dies now must not send it again.
                 await self._thread.journal.flush()
@@ -113,6 +132,11 @@ class PendingInput:
                 from treadle.agent.turn.turn_skills import start_servers  # likewise
 
                 await start_servers(self._thread, skills)
+        return taken or not refused
+
+    def _refused(self, given: Input) -> None:
+        if given.queued_id is not None:
+            self._thread.journal.write(DropQueued(self._thread.id, given.queued_id))
 
     async def _read(self, given: Input) -> tuple[list[dict[str, Any]], Sequence[Skill]]:
         """What the model gets, and the skills that are used."""

@@ -94,6 +94,9 @@ class Sampling:
         model = self._thread.services.model_for(self._turn.settings)
         self._origin = self._thread.origin
         fields: dict[str, object] = {"model": request.model}
+        hooks = None if self._silent or self._turn.side is not None else self._thread.hooks
+        if hooks is not None:
+            await hooks.before_request(self._turn)
         try:
             async with model.stream(request) as events:
                 async for event in events:
@@ -112,9 +115,17 @@ class Sampling:
             self._growing = None
             for item_id in tuple(self._open):
                 self._turn.items.drop(item_id)
+            if hooks is not None:
+                await hooks.after_request(self._turn, "failed", error.message)
+            raise
+        except asyncio.CancelledError:
+            if hooks is not None:
+                await hooks.after_request(self._turn, "cancelled")
             raise
         finally:
             self._turn.answered = self._turn.answered or count > 0
+        if hooks is not None:
+            await hooks.after_request(self._turn, "completed", usage=self.usage)
 
     def _receive(self, event: ModelEvent) -> None:
         match event:

@@ -354,6 +354,8 @@ class Turn:
         try:
             self._begin()
             if not self._aborting:
+                if self.kind != "shell":
+                    await self.thread.look_for_hooks(self)
                 try:
                     await self._work(self)
                 except ModelError:
@@ -424,8 +426,10 @@ class Turn:
 
     async def _end(self) -> None:
         thread, state = self.thread, self.state
+        if state.status == "interrupted" and not thread.closing and (hooks := thread.hooks) is not None:
+            await hooks.interrupted(self)
         if self.input or state.status != "failed":  # it may have failed because the history cannot be read
-            await self.input.take()
+            await self.input.take(brief=True)
         self.report.usage()
         # After an early end: open items are closed, calls get an output, and the model is told why.
         left = self.items.end_open(early=state.status != "completed")
@@ -454,6 +458,11 @@ class Turn:
         saved = thread.save(recency_at=now_ms())
         thread.journal.emit("turn/completed", params, self._record(), saved, *thread.prune_events())
         self._release()
+        program = thread.services.config_for(thread.settings).notify
+        if program and self.kind == "regular" and state.status == "completed":
+            from treadle.agent.thread.thread_hooks import notify_of  # few have one
+
+            notify_of(self, program)
         await thread.journal.flush()
 
     def _end_unstored(self, failure: StoreError) -> None:

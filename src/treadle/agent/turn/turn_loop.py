@@ -39,8 +39,12 @@ TIERS: Final[dict[str | None, str | None]] = {"fast": "priority", "default": Non
 async def regular_turn(turn: Turn) -> None:
     """The work of a turn that answers its input."""
     await turn.thread.load_history()
-    if not turn.thread.context_is_full:
-        await turn.input.take()  # else after the compaction, which is about what was before
+    if (hooks := turn.thread.hooks) is not None and not await hooks.start_session(turn):
+        turn.input.drop()
+        return
+    # Else after the compaction, which is about what was before.
+    if not turn.thread.context_is_full and not await turn.input.take():
+        return
     if (mcp := turn.thread.mcp) is not None:
         await mcp.prepare()
     await converse(turn, await build_context(turn))
@@ -64,6 +68,7 @@ async def converse(turn: Turn, context: Context) -> str:
 async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str:
     thread = turn.thread
     rounds = 0  # of tool calls
+    said = ""
 
     async def request() -> ModelRequest:
         await toolbox.drain()  # of a response that broke off
@@ -80,10 +85,14 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
 
         return PlanSampling(turn, toolbox.start)
 
+    wanted = not thread.context_is_full  # whether the model has something to answer, beside what it is about to get
     while True:
         if thread.context_is_full and turn.side is None:
             await compact(turn, context)
-        await turn.input.take()
+        if not await turn.input.take() and not wanted:
+            if turn.try_finish():
+                return said
+            continue
         if rounds == turn.max_iterations:  # one more request, for the answer
             toolbox.closed = True
             context = Context(
@@ -96,22 +105,27 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
                 # Whatever the provider has counted: the next turn begins with a compaction.
                 turn.report.context_size(thread.model_facts.usable_window)
             raise
+        said = sampling.text
         turn.report.pending_usage = sampling.usage
-        go_on = toolbox.called or sampling.paused
+        wanted = go_on = toolbox.called or sampling.paused
         await toolbox.drain()
         turn.report.usage()
         if sampling.usage is None and turn.side is None:  # the provider does not count, so we estimate
             turn.report.context_size(thread.history_tokens)
         if go_on and toolbox.closed:
             turn.report.warning(AT_LIMIT)
-            return sampling.text
+            return said
         if go_on:
             rounds += 1
             continue
         if not turn.input:
             await turn.wait_side_tasks()
+        hooks = thread.hooks if turn.side is None else None
+        if hooks is not None and not turn.input and await hooks.stop(turn, said):
+            wanted = True
+            continue
         if turn.try_finish():
-            return sampling.text
+            return said
 
 
 def model_request(turn: Turn, context: Context) -> ModelRequest:
@@ -136,7 +150,10 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
 
 async def compact(turn: Turn, context: Context) -> None:
     """Ask the model for a summary and begin anew from it. Raises `ModelError`, and nothing is different then."""
-    thread = turn.thread
+    thread, hooks = turn.thread, turn.thread.hooks
+    if hooks is not None and not await hooks.before_compaction(turn):
+        turn.interrupt()
+        await asyncio.sleep(0)
     item = ContextCompactionThreadItem(id=new_id())
     turn.items.start(item)
 
@@ -161,3 +178,6 @@ async def compact(turn: Turn, context: Context) -> None:
     thread.journal.write(*thread.add_history(anew, turn.number), Compaction(thread.id, turn.number, start))
     turn.report.context_size(thread.history.tokens)
     turn.items.complete(item)
+    thread.note_session_source("compact")
+    if hooks is not None:
+        await hooks.after_compaction(turn)

@@ -112,7 +112,7 @@ class ExecArguments(Struct, frozen=True, kw_only=True):
     strict_config: bool = False
     cyber_access_program: str | None = None
     config_overrides: tuple[str, ...] = ()
-    # Of Codex, without effect here: there is no check of repositories, and there are no rules or hooks.
+    # Of Codex, without effect here: no repository is checked, there are no rules, and hooks have to be trusted.
     skip_git_repo_check: bool = False
     ignore_rules: bool = False
     dangerously_bypass_hook_trust: bool = False

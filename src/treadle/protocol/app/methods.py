@@ -204,7 +204,7 @@ RECORDS: dict[str, Method] = {
     "skills/list": Method("extensions.SkillsList", "skill_methods.list_skills"),
     "skills/config/write": Method("extensions.SkillsConfigWrite", "skill_methods.write_config"),
     "skills/extraRoots/set": Method("extensions.SkillsExtraRootsSet", "skill_methods.set_extra_roots"),
-    "hooks/list": Method("extensions.HooksList", "skill_methods.list_hooks"),
+    "hooks/list": Method("extensions.HooksList", "hook_methods.list_hooks"),
     "mcpServerStatus/list": Method("extensions.ListMcpServerStatus", "mcp_methods.list_statuses"),
     "plugin/list": Method("extensions.PluginList", "account_methods.list_plugins"),
     "plugin/installed": Method("extensions.PluginInstalled", "account_methods.list_installed_plugins"),

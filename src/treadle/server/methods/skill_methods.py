@@ -1,4 +1,4 @@
-"""`skills/*`, and hooks, of which this server has none yet.
+"""`skills/*`.
 
 It owns what clients hear of skills, and when. Finding them is `treadle.skills`.
 """
@@ -21,9 +21,7 @@ from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, RpcError
 from treadle.execution.bounded_reads import read_in_thread
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.extensions import (
-    HooksListEntry,
     HooksListParams,
-    HooksListResponse,
     SkillDependencies,
     SkillErrorInfo,
     SkillMetadata,
@@ -59,7 +57,7 @@ MAX_WATCHED: Final = 1000
 MAX_DIRECTORIES: Final = 100
 
 
-def _directories(call: ServerCall[SkillsListParams] | ServerCall[HooksListParams]) -> list[str]:
+def directories(call: ServerCall[SkillsListParams] | ServerCall[HooksListParams]) -> list[str]:
     """The client's names for them; that of the server when it gives none."""
     given = call.params.cwds or (call.server.cwd,)
     if len(given) > MAX_DIRECTORIES:
@@ -69,16 +67,13 @@ def _directories(call: ServerCall[SkillsListParams] | ServerCall[HooksListParams
     return list(given)
 
 
-# --- skills ----------------------------------------------------------------------------------------------------------
-
-
 async def list_skills(call: ServerCall[SkillsListParams]) -> SkillsListResponse:
     """What is listed is watched from then on, so that clients hear when it changes."""
     server = call.server
     skills = _skills(server)
     rules = server.shown_config.skills.config
     data = []
-    for cwd in _directories(call):
+    for cwd in directories(call):
         try:
             found = await skills.look(cwd, anew=call.params.force_reload)
         except TimeoutError:
@@ -224,11 +219,3 @@ def _skills(server: AppServer) -> WatchedSkills:
     if server.watched_skills is None:
         server.watched_skills = WatchedSkills(server)
     return server.watched_skills
-
-
-# --- what there is none of -------------------------------------------------------------------------------------------
-
-
-def list_hooks(call: ServerCall[HooksListParams]) -> HooksListResponse:
-    entries = (HooksListEntry(cwd=cwd, hooks=(), warnings=(), errors=()) for cwd in _directories(call))
-    return HooksListResponse(data=tuple(entries))
