@@ -20,6 +20,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from scripts.page_parts import REPOSITORY, main
 
+from treadle.agent.agent_roles import RoleTable
 from treadle.config.file_settings import (
     IGNORED,
     IGNORED_IN_PROVIDER,
@@ -27,6 +28,7 @@ from treadle.config.file_settings import (
     SILENT,
     SILENT_IN_PROVIDER,
     FileSettings,
+    Text,
     ToolSwitch,
     WebSearchTable,
     allowed,
@@ -116,6 +118,7 @@ def parts() -> dict[str, str]:
         "providers": _table(provider_rows()),
         "models": _table(model_rows()),
         "mcp_servers": _table(mcp_server_rows()),
+        "agents": _table(role_rows()),
         "permissions": _table(permission_rows()),
         "ignored": _listed(_ignored()),
         "silent": _listed(_silent()),
@@ -163,6 +166,15 @@ def mcp_server_rows() -> Iterator[Row]:
             yield plain[field.name]
         else:
             yield from _rows(field.type, ALLOWED_OF_SERVER.__getitem__, before=f"{field.name}.")
+
+
+def role_rows() -> Iterator[Row]:
+    words: dict[Any, str] = {
+        Text | None: "a text that is not empty",
+        tuple[Text, ...]: "a list of texts",
+        tuple[Text, ...] | None: "a list of texts",
+    }
+    return _rows(RoleTable, lambda kind: words.get(kind) or allowed(kind))
 
 
 def permission_rows() -> Iterator[Row]:

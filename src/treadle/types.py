@@ -227,8 +227,8 @@ from treadle.protocol.app.thread_methods import ThreadSourceKind, ThreadStartPar
 from treadle.protocol.app.thread_methods import ThreadStartSource, ThreadUnarchiveParams, ThreadUnarchiveResponse
 from treadle.protocol.app.thread_methods import ThreadUnsubscribeParams, ThreadUnsubscribeResponse
 from treadle.protocol.app.thread_methods import ThreadUnsubscribeStatus
-from treadle.protocol.app.threads import ActiveThreadStatus, CustomSessionSource, GitInfo, IdleThreadStatus, KnownSource
-from treadle.protocol.app.threads import NotLoadedThreadStatus, OtherSubAgentSource, SessionSource
+from treadle.protocol.app.threads import ActiveThreadStatus, AgentsUsage, CustomSessionSource, GitInfo, IdleThreadStatus
+from treadle.protocol.app.threads import KnownSource, NotLoadedThreadStatus, OtherSubAgentSource, SessionSource
 from treadle.protocol.app.threads import SubAgentSessionSource, SubAgentSource, SubAgentThreadSpawn
 from treadle.protocol.app.threads import SystemErrorThreadStatus, Thread, ThreadActiveFlag, ThreadGoal, ThreadGoalStatus
 from treadle.protocol.app.threads import ThreadHistoryMode, ThreadReadState, ThreadSection, ThreadSectionAppearance
@@ -264,27 +264,27 @@ __all__ = [
     "AccountRateLimitsUpdatedNotification", "AccountUpdatedNotification", "ActivePermissionProfile",
     "ActiveThreadStatus", "ActiveTurnNotSteerable", "ActiveTurnNotSteerableCodexErrorInfo", "AddPatchChangeKind",
     "AdditionalFileSystemPermissions", "AdditionalNetworkPermissions", "AgentMessageDelivery",
-    "AgentMessageDeltaNotification", "AgentMessageThreadItem", "AmazonBedrockAccessKeysLoginAccountParams",
-    "AmazonBedrockAccount", "AmazonBedrockLoginAccountParams", "AmazonBedrockLoginAccountResponse", "ApiKeyAccount",
-    "ApiKeyLoginAccountParams", "ApiKeyLoginAccountResponse", "ApplyNetworkPolicyAmendmentDecision",
-    "ApplyPatchGuardianApprovalReviewAction", "ApprovalsReviewer", "AskForApproval", "AskForApprovalValue",
-    "AsyncUserInputQuestion", "AudioUserInput", "AuthMode", "AutoReviewDecisionSource", "BaseBranchReviewTarget",
-    "BedrockCheckGovCloudRequirementsParams", "BedrockCheckGovCloudRequirementsResponse", "ByteRange",
-    "CancelLoginAccountParams", "CancelLoginAccountResponse", "CancelLoginAccountStatus", "ChatgptAccount",
-    "ChatgptAuthTokensLoginAccountParams", "ChatgptAuthTokensLoginAccountResponse", "ChatgptAuthTokensRefreshParams",
-    "ChatgptAuthTokensRefreshReason", "ChatgptAuthTokensRefreshResponse", "ChatgptDeviceCodeLoginAccountParams",
-    "ChatgptDeviceCodeLoginAccountResponse", "ChatgptLoginAccountParams", "ChatgptLoginAccountResponse",
-    "CodexErrorInfo", "CodexErrorWord", "CollabAgentState", "CollabAgentStatus", "CollabAgentTool",
-    "CollabAgentToolCallStatus", "CollabAgentToolCallThreadItem", "CollaborationMode", "CollaborationModeListParams",
-    "CollaborationModeListResponse", "CollaborationModeMask", "CommandAction", "CommandExecOutputDeltaNotification",
-    "CommandExecOutputStream", "CommandExecParams", "CommandExecResizeParams", "CommandExecResizeResponse",
-    "CommandExecResponse", "CommandExecTerminalSize", "CommandExecTerminateParams", "CommandExecTerminateResponse",
-    "CommandExecWriteParams", "CommandExecWriteResponse", "CommandExecutionApprovalDecision",
-    "CommandExecutionApprovalKind", "CommandExecutionOutputDeltaNotification", "CommandExecutionRequestApprovalParams",
-    "CommandExecutionRequestApprovalResponse", "CommandExecutionSource", "CommandExecutionStatus",
-    "CommandExecutionThreadItem", "CommandFinished", "CommandGuardianApprovalReviewAction", "CommandOutput",
-    "CommandStarted", "CommitReviewTarget", "ConfigBatchWriteParams", "ConfigBatchWriteResponse", "ConfigEdit",
-    "ConfigLayer", "ConfigLayerMetadata", "ConfigLayerSource", "ConfigReadParams", "ConfigReadResponse",
+    "AgentMessageDeltaNotification", "AgentMessageThreadItem", "AgentsUsage",
+    "AmazonBedrockAccessKeysLoginAccountParams", "AmazonBedrockAccount", "AmazonBedrockLoginAccountParams",
+    "AmazonBedrockLoginAccountResponse", "ApiKeyAccount", "ApiKeyLoginAccountParams", "ApiKeyLoginAccountResponse",
+    "ApplyNetworkPolicyAmendmentDecision", "ApplyPatchGuardianApprovalReviewAction", "ApprovalsReviewer",
+    "AskForApproval", "AskForApprovalValue", "AsyncUserInputQuestion", "AudioUserInput", "AuthMode",
+    "AutoReviewDecisionSource", "BaseBranchReviewTarget", "BedrockCheckGovCloudRequirementsParams",
+    "BedrockCheckGovCloudRequirementsResponse", "ByteRange", "CancelLoginAccountParams", "CancelLoginAccountResponse",
+    "CancelLoginAccountStatus", "ChatgptAccount", "ChatgptAuthTokensLoginAccountParams",
+    "ChatgptAuthTokensLoginAccountResponse", "ChatgptAuthTokensRefreshParams", "ChatgptAuthTokensRefreshReason",
+    "ChatgptAuthTokensRefreshResponse", "ChatgptDeviceCodeLoginAccountParams", "ChatgptDeviceCodeLoginAccountResponse",
+    "ChatgptLoginAccountParams", "ChatgptLoginAccountResponse", "CodexErrorInfo", "CodexErrorWord", "CollabAgentState",
+    "CollabAgentStatus", "CollabAgentTool", "CollabAgentToolCallStatus", "CollabAgentToolCallThreadItem",
+    "CollaborationMode", "CollaborationModeListParams", "CollaborationModeListResponse", "CollaborationModeMask",
+    "CommandAction", "CommandExecOutputDeltaNotification", "CommandExecOutputStream", "CommandExecParams",
+    "CommandExecResizeParams", "CommandExecResizeResponse", "CommandExecResponse", "CommandExecTerminalSize",
+    "CommandExecTerminateParams", "CommandExecTerminateResponse", "CommandExecWriteParams", "CommandExecWriteResponse",
+    "CommandExecutionApprovalDecision", "CommandExecutionApprovalKind", "CommandExecutionOutputDeltaNotification",
+    "CommandExecutionRequestApprovalParams", "CommandExecutionRequestApprovalResponse", "CommandExecutionSource",
+    "CommandExecutionStatus", "CommandExecutionThreadItem", "CommandFinished", "CommandGuardianApprovalReviewAction",
+    "CommandOutput", "CommandStarted", "CommitReviewTarget", "ConfigBatchWriteParams", "ConfigBatchWriteResponse",
+    "ConfigEdit", "ConfigLayer", "ConfigLayerMetadata", "ConfigLayerSource", "ConfigReadParams", "ConfigReadResponse",
     "ConfigRequirementsReadParams", "ConfigRequirementsReadResponse", "ConfigValueWriteParams",
     "ConfigValueWriteResponse", "ConfigWarningNotification", "ConfigWriteResponse", "ContextCompactedNotification",
     "ContextCompactionThreadItem", "CreditsSnapshot", "CustomReviewTarget", "CustomSessionSource", "CyberAccessProgram",

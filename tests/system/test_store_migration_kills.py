@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kit.old_threads import add_old_threads
 from treadle.host import ConversationStore
 from treadle.store import FILE_NAME, apply, open_sqlite
 from treadle.store.sqlite import schema
@@ -82,7 +83,8 @@ def _older_home(home: Path, version: int) -> Path:
         connection.execute("PRAGMA journal_mode = WAL")
         schema.migrate(connection, path, upto=1)
         texts = [item(number, text=f"word{number}") for number in range(1, 40)]
-        apply(connection, [thread(), thread(B), turn(1), *texts, item(40), history(1)], "nobody")
+        add_old_threads(connection, "nobody", thread(), thread(B))
+        apply(connection, [turn(1), *texts, item(40), history(1)], "nobody")
         rows = [(thread_id, number, b"{}") for thread_id in (A, B) for number in range(1, 20)]
         connection.executemany("INSERT INTO events (thread_id, seq, frame) VALUES (?, ?, ?)", rows)
         schema.migrate(connection, path, upto=version)

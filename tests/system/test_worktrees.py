@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.execution import Environment
-from treadle.runners import Git, GitError, Project, WorktreeError, Worktrees, alone
-from treadle.runners import worktrees as checkouts
+from treadle.execution import Environment, Git, GitError, alone
+from treadle.execution import worktrees as checkouts
+from treadle.runners import Project, WorktreeError, Worktrees
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 100
@@ -266,7 +266,7 @@ OPEN = """
 import asyncio, sys
 from treadle.execution import Environment
 from treadle.runners.projects import Project
-from treadle.runners.worktrees import Worktrees
+from treadle.execution.worktrees import Worktrees
 
 async def main():
     async with await Environment.connect() as environment:

@@ -18,10 +18,11 @@ def __getattr__(name: str) -> object:
 # fmt: off
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
+    from treadle.agent.agent_roles import AgentRole, BUILT_IN_ROLES, Roles, find_roles
     from treadle.agent.event import DeltaStream, Event, new_id, now_ms
     from treadle.agent.journal import Journal, MERGE_BEYOND
     from treadle.agent.model_failures import advice, error_info, failure_of, retry_info
-    from treadle.agent.services import McpServices
+    from treadle.agent.services import AgentServices, McpServices
     from treadle.agent.thread.authority import Authority, CHANGED, Grant, confined_to, file_rules, rules_of
     from treadle.agent.thread.authority import same_authority
     from treadle.agent.thread.client_requests import ClientRequest
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.agent.thread.thread_reading import make_cursor, read_cursor, turns_with_items, wire_turn
     from treadle.agent.thread.thread_refusals import cursor_ahead
     from treadle.agent.thread.thread_state import Settings, State, Usage, new_settings, read_state, read_usage
+    from treadle.agent.tools.agent_tools import AGENT_TOOLS, namespace
     from treadle.agent.tools.approval import Approval, ApprovalQuestion, FAILED, Outcome, REJECTED, ReviewedAction
     from treadle.agent.tools.approval import Risk, decide, is_reviewed, is_yes, read_decision, refusal
     from treadle.agent.tools.auto_review import ACTION_CHARS, ATTEMPTS, Assessment, LATE, MAX_DENIED, MAX_IN_A_ROW

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from treadle.agent.event import Event
     from treadle.agent.thread.client_requests import ClientRequest
+    from treadle.agent.thread.thread import Thread
+    from treadle.agent.thread.thread_children import NewChild
+    from treadle.agent.thread.thread_handle import ThreadHandle
     from treadle.agent.thread.thread_mcp import ThreadServer
     from treadle.agent.thread.thread_state import Settings
     from treadle.config import Config
@@ -67,6 +70,10 @@ class Services(Protocol):
         """Folders of skills that a client has named, besides those of the settings."""
 
     @property
+    def agents(self) -> AgentServices:
+        """The threads of sub-agents; made with the first of them."""
+
+    @property
     def ephemeral_store(self) -> Store:
         """The store of threads that end with the server."""
 
@@ -90,6 +97,31 @@ class McpServices(Protocol):
 
     async def approve_always(self, server: str, tool: str) -> str | None:
         """Note in the settings that a tool may run without being asked about; why not, when that is not done."""
+
+
+class AgentServices(Protocol):
+    """The threads of sub-agents. Those who subscribe to a thread subscribe to them as well."""
+
+    async def make(self, parent: Thread, new: NewChild) -> ThreadHandle:
+        """A child's thread, stored and published."""
+
+    def find(self, thread_id: str) -> ThreadHandle | None:
+        """A child that is in memory."""
+
+    async def load(self, thread_id: str) -> ThreadHandle:
+        """A child, brought into memory if it is not there. Raises `RpcError` and `StoreError`."""
+
+    async def close(self, thread_id: str) -> None:
+        """End what runs in a child and in those below it; they leave memory."""
+
+    async def discard(self, thread_id: str) -> None:
+        """Remove a child that has done nothing yet."""
+
+    def running(self, session_id: str) -> int:
+        """How many sub-agents of a session work now."""
+
+    def ended(self, parent_id: str, child_id: str, turn_id: str, *, wakes: bool) -> None:
+        """A turn of a child has ended: the parent should know, also one that is not in memory if it `wakes`."""
 
 
 class Subscribers(Protocol):

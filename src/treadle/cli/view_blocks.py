@@ -364,7 +364,17 @@ def _tool(item: Any) -> Block:
             return ToolBlock("made a picture", item.status, failed, result=item.revised_prompt or "", pictures=pictures)
         case CollabAgentToolCallThreadItem():
             title = f"agents: {_words(str(item.tool))}"
-            return ToolBlock(title, _words(str(item.status)), item.status == "failed", arguments=item.prompt or "")
+            states = (
+                f"{_words(str(state.status))}: {state.message}" if state.message else _words(str(state.status))
+                for state in item.agents_states.values()
+            )
+            return ToolBlock(
+                title,
+                _words(str(item.status)),
+                item.status == "failed",
+                arguments=item.prompt or "",
+                result="\n".join(states),
+            )
         case UnknownItem():
             return ToolBlock(str(item.type or "unknown item"), "", False, arguments=_json(dict(item)))
     # A type that somebody has added.

@@ -82,6 +82,33 @@ class AutoReview(Struct, frozen=True, kw_only=True):
     """One more place for such rules."""
 
 
+class Agents(Struct, frozen=True, kw_only=True):
+    """Sub-agents: threads that work for another one. `[agents.NAME]` is a role."""
+
+    enabled: bool = True
+    """Whether the model can start sub-agents; `features.multi_agent` says the same."""
+    max_threads: Count = 6
+    """How many sub-agents of one session may work at a time. Those that are done do not count."""
+    max_concurrent_threads_per_session: Count | None = None
+    """The same, by another name of Codex's; it goes before `max_threads`."""
+    max_depth: Size = 1
+    """How deep they may be: with 1, sub-agents have none of their own."""
+    max_spawns_per_turn: Count = 100
+    """How many a thread may start in one turn. Only Treadle."""
+    interrupt_children: bool = True
+    """Whether they are interrupted together with the thread that they work for. Only Treadle."""
+    wake_parent: bool = False
+    """Whether a thread that waits for its user goes on when one of its sub-agents is done. Only Treadle."""
+    default_subagent_model: Text | None = None
+    """Their model, where neither the call nor the role names one; without it, that of the thread."""
+    default_subagent_reasoning_effort: Text | None = None
+    """How much they think, likewise."""
+
+    @property
+    def most(self) -> int:
+        return self.max_concurrent_threads_per_session or self.max_threads
+
+
 class Features(Struct, frozen=True, kw_only=True):
     """Codex's feature flags that change something here. Any other flag is named in a warning."""
 
@@ -93,6 +120,8 @@ class Features(Struct, frozen=True, kw_only=True):
     """Whether threads can have goals."""
     default_mode_request_user_input: bool = False
     """Whether the model can ask the user questions outside of plan mode too."""
+    multi_agent: bool = True
+    """Whether the model can start sub-agents."""
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
@@ -226,6 +255,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     web_search: WebSearchMode = "cached"
     """Whether the model can search the web, and how fresh it is: `cached` fetches nothing anew, `indexed` only pages
     that are in the index already, `live` all. It needs a [provider that searches, or an endpoint](web-search.md)."""
+    agents: Agents = Agents()
     hooks: HookSettings = HookSettings()
     notify: tuple[str, ...] = ()
     """A program, with its arguments, that is run after each turn. It gets one more: what was said, as JSON."""
@@ -254,7 +284,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
 
 IGNORED: Final = frozenset(
     [
-        *("agents", "allow_login_shell", "apps", "background_terminal_max_timeout", "browser_use"),
+        *("allow_login_shell", "apps", "background_terminal_max_timeout", "browser_use"),
         *("cli_auth_credentials_store", "computer_use", "experimental_compact_prompt_file"),
         *("experimental_instructions_file", "experimental_realtime_start_instructions"),
         *("experimental_realtime_webrtc_call_base_url", "experimental_realtime_ws_backend_prompt"),
@@ -293,6 +323,7 @@ IGNORED_IN_TABLE: Final = {
             "experimental_policy_template",
         ]
     ),
+    "agents": frozenset({"interrupt_message"}),
     "shell_environment_policy": frozenset({"experimental_use_profile", "filters"}),
     "skills": frozenset({"bundled"}),
 }
@@ -376,6 +407,8 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
             wanted = types[key]
             replacement = _RETIRED.get((key, value)) if isinstance(value, str) else None
             if isinstance(wanted, type) and issubclass(wanted, Struct):
+                if key == "agents" and isinstance(value, Mapping):  # the tables in it are roles: see `agent_roles`
+                    value = {name: each for name, each in value.items() if not isinstance(each, Mapping)}
                 if (found := _read_table(_types(wanted), (key,), value, reading)) is not None:
                     reading.values[key] = wanted(**found)
             elif key == "tools":

@@ -113,7 +113,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.sandbox.policy import policy_from_wire
     from treadle.execution.sandbox.profile_rules import matching_paths, split_pattern
     from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileAccess, ProfileRule, ProfileSandbox
-    from treadle.execution.sandbox.profile_sandbox import ROOT, as_policy, with_roots
+    from treadle.execution.sandbox.profile_sandbox import ROOT, as_policy, narrowed, with_roots
     from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, may_write, sandbox_for
     from treadle.execution.sandbox.sandbox_roots import DIRECTORIES, FILES, HiddenHome, Pins, pin, pinned_paths
     from treadle.execution.sandbox.sandbox_roots import protected_names
@@ -124,3 +124,4 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.supervisor_program import FamilyMember
     from treadle.execution.uris import native_path, path_from_uri, uri_from_path
     from treadle.execution.user_files import read_regular
+    from treadle.execution.worktrees import Git, GitError, MAX_NAME, MAX_PART, alone, branch_problem

@@ -40,10 +40,12 @@ class ToolNames:
 
     Args:
         servers: The names of the tools of each server, as the servers and the settings have them.
+        prefix: What every namespace begins with.
     """
 
-    def __init__(self, servers: Mapping[str, Iterable[str]]) -> None:
-        self._namespaces = _unlike_names(_PREFIX, servers, _MAX_NAMESPACE, {})
+    def __init__(self, servers: Mapping[str, Iterable[str]], *, prefix: str = _PREFIX) -> None:
+        self._prefix = prefix
+        self._namespaces = _unlike_names(prefix, servers, _MAX_NAMESPACE, {})
         self._functions: dict[tuple[str, str], str] = {}
         self._exact: dict[str, tuple[str, str]] = {}  # by namespace and function, joined
         for server in sorted(servers):
@@ -78,9 +80,9 @@ class ToolNames:
             return found
         spellings = [_spelled(whole)]
         if namespace is not None:
-            spellings += [_spelled(name), _spelled(_PREFIX + whole)]
+            spellings += [_spelled(name), _spelled(self._prefix + whole)]
         for spelled in spellings:
-            if spelled.startswith("mcp_") and (found := self._loose.get(spelled)) is not None:
+            if spelled.startswith(_spelled(self._prefix)) and (found := self._loose.get(spelled)) is not None:
                 return found
         return None
 

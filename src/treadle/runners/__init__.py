@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from treadle.internal_names import internal_name
 
 if TYPE_CHECKING:
+    from treadle.execution.worktrees import Worktree, WorktreeError, Worktrees
     from treadle.runners.claude import ClaudeRunner
     from treadle.runners.codex import CodexRunner
     from treadle.runners.engine import (
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from treadle.runners.scheduling.queues import Limits, QueueFull
     from treadle.runners.scheduling.scheduler import Interrupted, Recovery, Scheduler, SchedulerStats
     from treadle.runners.status import EngineStatus, engine_statuses
-    from treadle.runners.worktrees import Worktree, WorktreeError, Worktrees
 
 # Loaded when first used: a program that drives one engine does not pay for the others.
 _NAMES = {
@@ -81,7 +81,7 @@ _NAMES = {
     "scheduling.queues": "Limits QueueFull",
     "scheduling.scheduler": "Interrupted Recovery Scheduler SchedulerStats",
     "status": "EngineStatus engine_statuses",
-    "worktrees": "Worktree WorktreeError Worktrees",
+    "treadle.execution.worktrees": "Worktree WorktreeError Worktrees",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -151,7 +151,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _HOME:
-        return getattr(import_module(f"treadle.runners.{_HOME[name]}"), name)
+        module = _HOME[name]
+        return getattr(import_module(module if module.startswith("treadle.") else f"treadle.runners.{module}"), name)
     return internal_name(__name__, name)
 
 
@@ -172,7 +173,6 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.runners.output_reader import OutputReader
     from treadle.runners.pi import MAX_RUNNING, PiState
     from treadle.runners.progress import KEEP_RUNNING, KEEP_TEXT, elapsed, one_line
-    from treadle.runners.projects import MAX_NAME, MAX_PART, branch_problem
     from treadle.runners.run_events import ActionKind, Phase
     from treadle.runners.scheduling.job_journal import COMPACT_BYTES, JobDone, JobJournal, JobQueued, JobRunning
     from treadle.runners.scheduling.job_journal import JobSession, JournalFile, JournalLine, Ledger, UnfinishedJob
@@ -183,4 +183,3 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.runners.session_lock import SessionLock, SessionState, check_locks, process_start_time
     from treadle.runners.session_lock import remove_old_records
     from treadle.runners.status import LastError, LastErrors, MAX_ERROR, is_older, read_version
-    from treadle.runners.worktrees import Git, GitError, alone

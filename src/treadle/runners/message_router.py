@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.errors import ArgumentValueError, TreadleError
+from treadle.execution.worktrees import branch_problem
 from treadle.runners.engine import Engine, ResumeLine
-from treadle.runners.projects import branch_problem
 from treadle.runners.run_events import ResumeToken
 
 # What is asked when a session is taken up without a word.

@@ -1,4 +1,4 @@
-"""`Projects`: folders with short names, stored in `projects.toml` in the home; and what is a name of a branch.
+"""`Projects`: folders with short names, stored in `projects.toml` in the home.
 
     [projects.web]
     path = "/home/me/src/web"
@@ -23,17 +23,11 @@ from treadle.arguments import folder, text, text_problem
 from treadle.config.home_files import Document, find_home, read_document, rewrite_document
 from treadle.config.toml_edit import remove_value, set_value
 from treadle.errors import TreadleError
+from treadle.execution.worktrees import WORKTREES
 
 FILE: Final = "projects.toml"
-WORKTREES: Final = ".worktrees"
 _TABLE: Final = "projects"
 _ALIAS: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-
-# A part becomes the name of a folder, and of a file with `.lock` behind it: 255 bytes is what file systems take.
-MAX_PART: Final = 240
-MAX_NAME: Final = 1000
-
-_FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]")
 
 ProjectProblem: TypeAlias = Literal["bad_alias", "bad_entry", "exists", "unknown"]
 
@@ -208,32 +202,3 @@ def _entry_problem(alias: str, path: str, entry: _Section) -> str | None:
     if entry.base is not None and (not entry.base or entry.base.startswith("-")):
         return f"base must be the name of a branch, not {entry.base!r}"
     return None
-
-
-def branch_problem(name: str) -> str | None:
-    """Why a text is no name of a branch; None when it is one.
-
-    The rules are those of `git check-ref-format --branch`, and no invisible characters: the name becomes an argument of
-    git and a path.
-    """
-    if name in ("", "@", "HEAD"):
-        return f"{name!r} cannot be the name of a branch"
-    if name.startswith(("-", "/")):
-        return f"it begins with `{name[0]}`"
-    if name.endswith(("/", ".")):
-        return f"it ends with `{name[-1]}`"
-    for piece in ("..", "//", "@{"):
-        if piece in name:
-            return f"it has `{piece}` in it"
-    if found := _FORBIDDEN.search(name):
-        return f"it has {found[0]!r} in it"
-    if not name.isprintable():
-        return "it has letters in it that cannot be seen"
-    for part in name.split("/"):
-        if part.startswith("."):
-            return f"`{part}` begins with a dot"
-        if part.endswith(".lock"):
-            return f"`{part}` ends with `.lock`"
-        if len(part.encode()) > MAX_PART:
-            return f"a part of it is longer than {MAX_PART} bytes"
-    return f"it is longer than {MAX_NAME} bytes" if len(name.encode()) > MAX_NAME else None

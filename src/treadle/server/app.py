@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from treadle.hooks.python_hooks import PythonHooks
     from treadle.llm import Model
     from treadle.llm.provider import KeySource, ProviderConfig
+    from treadle.server.child_threads import ChildThreads
     from treadle.server.identity import Identity
     from treadle.server.loaded_threads import LoadedThreads
     from treadle.server.mcp_servers import McpServers
@@ -135,6 +136,7 @@ class AppServer:
         self._threads: LoadedThreads | None = None
         self._models: ModelClients | None = None
         self._mcp: McpServers | None = None
+        self._agents: ChildThreads | None = None
         self._store: asyncio.Task[Store] | None = None
         self._ephemeral_store: Store | None = None
         self._environment: asyncio.Task[Environment] | None = None
@@ -425,6 +427,14 @@ class AppServer:
 
             self._mcp = McpServers(self)
         return self._mcp
+
+    @property
+    def agents(self) -> ChildThreads:
+        if self._agents is None:
+            from treadle.server.child_threads import ChildThreads  # loaded with the first sub-agent
+
+            self._agents = ChildThreads(self)
+        return self._agents
 
     def config_for(self, settings: Settings) -> Config:
         """The settings of the server as they hold for a thread.

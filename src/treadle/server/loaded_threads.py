@@ -82,11 +82,20 @@ class ThreadSubscribers:
         await asyncio.sleep(0)
 
 
+def _remove(groups: dict[str, dict[str, None]], name: str, member: str) -> None:
+    group = groups.get(name, {})
+    group.pop(member, None)
+    if not group:
+        groups.pop(name, None)
+
+
 class LoadedThreads:
     def __init__(self, server: AppServer) -> None:
         self._server = server
         self._loaded: dict[str, ThreadHandle] = {}
         self._subscribers: dict[str, ThreadSubscribers] = {}
+        self._children: dict[str, dict[str, None]] = {}  # of sub-agents: those of each parent
+        self._sessions: dict[str, dict[str, None]] = {}  # those of each session
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # of threads that are being loaded, with the users
         self._warm: OrderedDict[str, int] = OrderedDict()  # threads with a history, with the size that was counted
         self._warm_bytes = 0
@@ -145,6 +154,11 @@ class LoadedThreads:
     def add(self, thread: ThreadHandle, subscribers: ThreadSubscribers) -> None:
         self._loaded[thread.id] = thread
         self._subscribers[thread.id] = subscribers
+        if thread.parent_id is not None:
+            self._children.setdefault(thread.parent_id, {})[thread.id] = None
+            self._sessions.setdefault(thread.session_id, {})[thread.id] = None
+            if (parents := self._subscribers.get(thread.parent_id)) is not None:
+                subscribers.clients |= parents.clients
         thread.on_idle(self._keep_warm)
         logger.info("thread loaded", {"thread": thread.id, "loaded": len(self._loaded)})
 
@@ -153,6 +167,9 @@ class LoadedThreads:
         if self._loaded.pop(thread.id, None) is not None:
             logger.info("thread unloaded", {"thread": thread.id, "loaded": len(self._loaded)})
         self._subscribers.pop(thread.id, None)
+        if thread.parent_id is not None:
+            _remove(self._children, thread.parent_id, thread.id)
+            _remove(self._sessions, thread.session_id, thread.id)
         self._cool(thread.id)
 
     async def unload(self, thread_id: str) -> Store:
@@ -166,18 +183,33 @@ class LoadedThreads:
             if thread.is_closed:
                 self.drop(thread)
 
+    # --- sub-agents ---
+
+    def below(self, thread_id: str) -> list[str]:
+        """The sub-agents of a thread that are in memory, and theirs."""
+        found: list[str] = []
+        for child in self._children.get(thread_id, ()):
+            found += (child, *self.below(child))
+        return found
+
+    def running_in(self, session_id: str) -> int:
+        """How many sub-agents of a session work now."""
+        return sum(self._loaded[child].turn_id is not None for child in self._sessions.get(session_id, ()))
+
     # --- subscribers ---
 
     def subscribe(self, client: Client, thread: ThreadHandle) -> None:
-        if not client.closed and thread.id in self._subscribers:
-            self._subscribers[thread.id].clients[client] = None
+        """Who follows a thread follows its sub-agents."""
+        for thread_id in (thread.id, *self.below(thread.id)):
+            if not client.closed and thread_id in self._subscribers:
+                self._subscribers[thread_id].clients[client] = None
 
     def unsubscribe(self, client: Client, thread: ThreadHandle) -> bool:
         """Whether it had subscribed."""
-        thread.touch()
-        clients = self._subscribers[thread.id].clients
-        found = client in clients
-        clients.pop(client, None)
+        found = client in self._subscribers[thread.id].clients
+        for thread_id in (thread.id, *self.below(thread.id)):
+            self._loaded[thread_id].touch()
+            self._subscribers[thread_id].clients.pop(client, None)
         return found
 
     def client_gone(self, client: Client) -> None:

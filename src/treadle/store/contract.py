@@ -56,7 +56,7 @@ class ThreadRecord(Struct, frozen=True, kw_only=True):
     """A thread without its content. Times are Unix milliseconds.
 
     `listed` says whether it belongs into lists: it has a user message or a name. `state` is the agent's: settings,
-    usage, goal and the like.
+    usage, goal and the like. `parent_thread_id` is that of the thread that a sub-agent works for.
     """
 
     id: str
@@ -74,6 +74,7 @@ class ThreadRecord(Struct, frozen=True, kw_only=True):
     forked_from_id: str | None = None
     archived: bool = False
     listed: bool = False
+    parent_thread_id: str | None = None
 
 
 class Counters(Struct, frozen=True):
@@ -258,6 +259,7 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     model_providers: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     originators: tuple[str, ...] = ()
+    parent: str | None = None
     excluded_ids: tuple[str, ...] = ()
     search: str | None = None
     words: str | None = None

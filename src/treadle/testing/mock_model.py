@@ -141,12 +141,29 @@ class MockModel(ModelServer):
             timing: When it is sent, and how much of it (see `Timing`).
         """
         number = next(self._numbers)
-        call_ids = [call.call_id or f"call_{number}_{index}" for index, call in enumerate(calls)]
-        items = [call.item(call_id) for call, call_id in zip(calls, call_ids, strict=True)]
-        if text is not None:
-            items.insert(0, replies.message_item(f"msg_{number}", text, None))
+        items = _call_items(number, calls, text)
         self.enqueue(_reply_of(number, items, reasoning=reasoning, usage=usage, **timing))
-        return call_ids
+        return [item["call_id"] for item in items if "call_id" in item]
+
+    def reply_calls(
+        self,
+        *calls: ToolCall,
+        text: str | None = None,
+        reasoning: str | None = None,
+        usage: Usage | None = None,
+        **timing: Unpack[Timing],
+    ) -> Reply:
+        """The reply that `enqueue_calls` queues, for a function that is given as `on_empty`.
+
+        Args:
+            calls: The calls.
+            text: A message that comes before them.
+            reasoning: What the agent thinks before all that.
+            usage: The token counts.
+            timing: When it is sent, and how much of it (see `Timing`).
+        """
+        number = next(self._numbers)
+        return _reply_of(number, _call_items(number, calls, text), reasoning=reasoning, usage=usage, **timing)
 
     def enqueue_sse(self, events: Sequence[Event | bytes] | bytes, **timing: Unpack[Timing]) -> None:
         """A response of exactly these events.
@@ -249,6 +266,11 @@ class MockModel(ModelServer):
             self._server.failures.append(error)
             return refusal_reply(500, f"on_empty of the mock model raised {type(error).__name__}: {error}")
         return self.reply_message(made) if isinstance(made, str) else made
+
+
+def _call_items(number: int, calls: Sequence[ToolCall], text: str | None) -> list[dict[str, Any]]:
+    items = [call.item(call.call_id or f"call_{number}_{index}") for index, call in enumerate(calls)]
+    return items if text is None else [replies.message_item(f"msg_{number}", text, None), *items]
 
 
 def _reply_of(

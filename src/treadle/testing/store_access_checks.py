@@ -156,8 +156,8 @@ async def filters_of_threads(store: Store) -> None:
         store,
         thread("1", cwd="/a", model_provider="p", source="cli", name="Fix it", preview="about 50%"),
         thread("2", cwd="/b", model_provider="q", source="exec", originator="me", preview="Fix that _ thing"),
-        thread("3", cwd="/c d'\"", model_provider="p", source="cli", originator="you", name="ÄÖ"),
-        thread("4", cwd="/a", archived=True, name="Fix it"),
+        thread("3", cwd="/c d'\"", model_provider="p", source="cli", originator="you", name="ÄÖ", parent_thread_id="1"),
+        thread("4", cwd="/a", archived=True, name="Fix it", parent_thread_id="1"),
         thread("5", cwd="/a", listed=False),
         item(1, "1", text="alpha beta"),
         item(1, "2", text="alpha gamma"),
@@ -176,6 +176,9 @@ async def filters_of_threads(store: Store) -> None:
     assert await ids(model_providers=("q", "none")) == "2"
     assert await ids(sources=("cli",)) == "13"
     assert await ids(originators=("me", "you")) == "23"
+    assert await ids(parent="1") == "3"
+    assert await ids(parent="1", archived=True) == "4"
+    assert await ids(parent="2") == ""
     assert await ids(excluded_ids=("1", "9")) == "23"
     assert await ids(search="Fix") == "12"
     assert await ids(search="fix") == ""

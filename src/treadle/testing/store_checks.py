@@ -142,7 +142,13 @@ async def filled(store: Store, turns: int = 4) -> None:
 
 async def a_thread_comes_back(store: Store) -> None:
     full = thread(
-        originator="a client", name="Ñame ☃", preview="π\n\0x", forked_from_id=B, archived=True, state=b"\x00\xff"
+        originator="a client",
+        name="Ñame ☃",
+        preview="π\n\0x",
+        forked_from_id=B,
+        parent_thread_id=C,
+        archived=True,
+        state=b"\x00\xff",
     )
     await keep(store, full, thread(B))
     assert await store.load(A) == Loaded(full, Counters(), 0)

@@ -174,7 +174,8 @@ async def test_every_spelling_of_a_name_is_understood(tmp_path: Path) -> None:
 async def test_on_responses_a_server_is_a_namespace(tmp_path: Path) -> None:
     async with mcp_scene(tmp_path) as stage:
         await run_calls(stage, await stage.start(), call("echo"))
-        (space,) = [tool for tool in stage.model.requests()[-1].json["tools"] if tool["type"] == "namespace"]
+        spaces = [tool for tool in stage.model.requests()[-1].json["tools"] if tool["type"] == "namespace"]
+        (space,) = [space for space in spaces if space["name"].startswith("mcp__")]
         assert (space["name"], space["description"]) == ("mcp__probe", "Use the probe tools wisely.")
         names = [tool["name"] for tool in space["tools"]]
         assert names == sorted(names)

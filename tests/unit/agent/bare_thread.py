@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from treadle.agent import ClientRequest, Event, McpServices, Settings, State, Thread
+from treadle.agent import AgentServices, ClientRequest, Event, McpServices, Settings, State, Thread
 from treadle.config import Config, load_config
 from treadle.execution import Environment
 from treadle.hooks import Hook, HookSet
@@ -128,6 +128,10 @@ class BareServices:
 
     async def python_hooks(self, config: Config) -> HookSet:
         raise AssertionError("no functions here")
+
+    @property
+    def agents(self) -> AgentServices:
+        raise AssertionError("no test of the unit needs sub-agents")
 
     @property
     def mcp(self) -> McpServices:

@@ -23,6 +23,7 @@ from thread_samples import (
 from treadle.cli import Colors, HtmlPage, JsonPage, MarkdownPage, Page, TextPage, item_blocks, markdown_for
 from treadle.protocol.app import (
     AgentMessageThreadItem,
+    CollabAgentState,
     CollabAgentToolCallThreadItem,
     ContextCompactionThreadItem,
     DynamicToolCallThreadItem,
@@ -117,6 +118,17 @@ ITEMS: list[tuple[ThreadItem, str]] = [
             prompt="card the wool",
         ),
         "spawn agent",
+    ),
+    (
+        CollabAgentToolCallThreadItem(
+            id="1",
+            agents_states={"c": CollabAgentState(status="completed", message="the wool is carded")},
+            receiver_thread_ids=("c",),
+            sender_thread_id="t",
+            status="completed",
+            tool="wait",
+        ),
+        "completed: the wool is carded",
     ),
     (SubAgentActivityThreadItem(id="1", agent_path="carder", agent_thread_id="t", kind="started"), "carder"),
     (WebSearchThreadItem(id="1", query="spinning wheels"), "spinning wheels"),

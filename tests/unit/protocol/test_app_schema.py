@@ -53,6 +53,7 @@ NOT_IN_SCHEMA = {
     "Granular": "checked inside of its parent, as it has no name in the schema",
     "HttpFailure": "checked inside of its parent, as it has no name in the schema",
     "SubAgentThreadSpawn": "checked inside of its parent, as it has no name in the schema",
+    "AgentsUsage": "ours",
     "UsageCost": "ours",
     "ModelFailure": "ours",
     "Empty": "the name of every `{}`",
@@ -60,7 +61,8 @@ NOT_IN_SCHEMA = {
 }
 
 OUR_MEMBERS = {
-    "ThreadTokenUsage": {"cost"},
+    "ThreadListParams": {"parentThreadId"},
+    "ThreadTokenUsage": {"agents", "cost"},
     "TurnError": {"failure"},
     "TurnStartParams": {"maxIterations", "maxOutputTokens"}
     # Experimental:

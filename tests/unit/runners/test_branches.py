@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from treadle.runners import MAX_NAME, MAX_PART, branch_problem
+from treadle.execution import MAX_NAME, MAX_PART, branch_problem
 
 ODD = st.text(st.sampled_from("ab/.-@{}~^:?*[\\ \t\x7flock"), min_size=1, max_size=8)
 

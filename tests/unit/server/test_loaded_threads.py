@@ -20,6 +20,7 @@ class FakeThread:
 
     def __init__(self) -> None:
         self.id = "t"
+        self.parent_id = None
         self.turn_id: str | None = "turn 1"
         self.is_closed = False
         self.waits_for_answer = False

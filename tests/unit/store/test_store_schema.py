@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kit.old_threads import add_old_threads
 from treadle.host import ConversationStore
 from treadle.store import (
     Counters,
@@ -92,7 +93,8 @@ def _version_1(path: Path) -> None:
     with closing(schema.connect(str(path))) as connection:
         schema.migrate(connection, str(path), upto=1)
         old = item(1, text="found after all these years")
-        apply(connection, [thread(), turn(1), old, item(2), history(1)], "nobody")
+        add_old_threads(connection, "nobody", thread())
+        apply(connection, [turn(1), old, item(2), history(1)], "nobody")
         _add_old_events(connection, A, 1)
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
         assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall()
@@ -116,9 +118,11 @@ async def test_a_file_without_fences_on_its_writes_is_brought_up_to_date(tmp_pat
     path = str(tmp_path / "threads.db")
     with closing(schema.connect(path)) as connection:
         schema.migrate(connection, path, upto=2)
-        apply(connection, [thread(), item(1)], "nobody")
+        add_old_threads(connection, "nobody", thread())
+        apply(connection, [item(1)], "nobody")
         connection.execute("UPDATE threads SET owner = NULL")
-        apply(connection, [thread(B), turn(1, B, status="inProgress"), item(1, B, text="loom")], "7-gone")
+        add_old_threads(connection, "7-gone", thread(B))
+        apply(connection, [turn(1, B, status="inProgress"), item(1, B, text="loom")], "7-gone")
         for thread_id in (A, B):
             _add_old_events(connection, thread_id, 1)
         connection.execute("UPDATE threads SET held = 1, fence = 5 WHERE id = ?", (B,))
@@ -141,7 +145,7 @@ async def test_events_of_an_older_file_are_read_and_pruned_like_new_ones(tmp_pat
     path = str(tmp_path / "threads.db")
     with closing(schema.connect(path)) as connection:
         schema.migrate(connection, path, upto=3)
-        apply(connection, [thread(), thread(B)], "nobody")
+        add_old_threads(connection, "nobody", thread(), thread(B))
         connection.execute("UPDATE threads SET pruned_seq = 4 WHERE id = ?", (A,))
         _add_old_events(connection, A, 8, first=5)
         _add_old_events(connection, B, 3)
@@ -172,7 +176,8 @@ async def test_threads_of_an_older_file_get_a_queue(tmp_path: Path) -> None:
     path = str(tmp_path / "threads.db")
     with closing(schema.connect(path)) as connection:
         schema.migrate(connection, path, upto=4)
-        apply(connection, [thread(), turn(1), item(1), history(1), event(1)], "nobody")
+        add_old_threads(connection, "nobody", thread())
+        apply(connection, [turn(1), item(1), history(1), event(1)], "nobody")
     async with await open_sqlite(tmp_path) as store:
         claim = await store.claim(A, -1)
         assert claim.news is not None

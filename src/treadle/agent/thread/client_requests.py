@@ -11,14 +11,16 @@ from collections.abc import Callable
 from random import SystemRandom
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from treadle.errors import RpcError
+from treadle.protocol.app.approvals import ToolRequestUserInputParams
 from treadle.protocol.app.notifications import ServerRequestResolvedNotification
 
 if TYPE_CHECKING:
     from treadle.agent.journal import Journal
     from treadle.agent.services import Subscribers
+    from treadle.agent.thread.thread_state import AgentPlace
 
 Answer: TypeAlias = Raw | RpcError
 
@@ -54,11 +56,18 @@ class ClientRequest:
 class ClientRequests:
     """The open requests of one thread. `on_flags` is called when what the thread waits for (`flags`) has changed."""
 
-    __slots__ = ("_journal", "_on_flags", "_open", "_subscribers", "_thread_id", "flags")
+    __slots__ = ("_agent", "_journal", "_on_flags", "_open", "_subscribers", "_thread_id", "flags")
 
     def __init__(
-        self, thread_id: str, journal: Journal, subscribers: Subscribers, on_flags: Callable[[], None]
+        self,
+        thread_id: str,
+        journal: Journal,
+        subscribers: Subscribers,
+        on_flags: Callable[[], None],
+        *,
+        agent: AgentPlace | None = None,
     ) -> None:
+        self._agent = agent
         self._thread_id = thread_id
         self._journal = journal
         self._subscribers = subscribers
@@ -83,6 +92,8 @@ class ClientRequests:
         return request
 
     def send(self, request: ClientRequest) -> None:
+        if self._agent is not None and request.params is not None:
+            request.params = _signed(request.params, self._agent.name)
         self._journal.after(lambda: self._subscribers.ask(request) if request.id in self._open else None)
 
     def close(self, request: ClientRequest) -> None:
@@ -108,3 +119,15 @@ class ClientRequests:
         for request in self._open.values():
             if request.approval:
                 request.resolve(RpcError(0, why))
+
+
+def _signed(params: Struct, name: str) -> Struct:
+    """What a sub-agent asks says who asks: whoever answers may never have heard of it."""
+    if isinstance(params, ToolRequestUserInputParams):
+        questions = (structs.replace(each, question=f"{name} asks: {each.question}") for each in params.questions)
+        return structs.replace(params, questions=tuple(questions))
+    for member in ("reason", "message"):
+        if hasattr(params, member):
+            said = getattr(params, member)
+            return structs.replace(params, **{member: f"{name} asks: {said}" if said else f"{name} asks"})
+    return params

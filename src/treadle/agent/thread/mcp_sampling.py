@@ -40,7 +40,7 @@ async def sample_for_server(thread: Thread, server: ThreadServer, params: Sampli
         reasoning_summary=None,
         max_output_tokens=max(1, min(params.max_tokens, limit or MAX_TOKENS)),
         headers={"user-agent": thread.services.user_agent, "session-id": thread.id, "thread-id": thread.id},
-        fair_key=thread.id,
+        fair_key=thread.session_id,
     )
     said: list[str] = []
     try:

@@ -36,7 +36,7 @@ from treadle.agent.thread.authority import ENDED, Authority, same_authority
 from treadle.agent.thread.client_requests import ClientRequests
 from treadle.agent.thread.model_history import History, with_origin
 from treadle.agent.thread.thread_goal import Goal
-from treadle.agent.thread.thread_state import Settings, State, read_state, read_usage
+from treadle.agent.thread.thread_state import AgentPlace, Settings, State, read_state, read_usage
 from treadle.config import model_facts
 from treadle.errors import INVALID_REQUEST, ExecError, RpcError
 from treadle.execution.bounded_reads import read_in_thread
@@ -52,7 +52,10 @@ from treadle.protocol.app.notifications import (
 from treadle.protocol.app.threads import (
     ActiveThreadStatus,
     IdleThreadStatus,
+    SubAgentSessionSource,
+    SubAgentThreadSpawn,
     SystemErrorThreadStatus,
+    ThreadSpawnSubAgentSource,
     ThreadStatus,
 )
 from treadle.protocol.app.threads import Thread as WireThread
@@ -60,6 +63,7 @@ from treadle.store.contract import Counters, CutTurns, HistoryRecord, Loaded, Pr
 
 if TYPE_CHECKING:
     from treadle.agent.thread.terminals import Terminals
+    from treadle.agent.thread.thread_children import Children
     from treadle.agent.thread.thread_hooks import ThreadHooks
     from treadle.agent.thread.thread_mcp import ThreadMcp
     from treadle.agent.thread.thread_queue import ThreadQueue
@@ -85,6 +89,7 @@ class Thread:
     # There may be thousands of them, and Python shares the names of at most 30 attributes between them.
     __slots__ = (
         "__weakref__",
+        "_children",
         "_claim_grace",
         "_failed",
         "_holds",
@@ -114,6 +119,7 @@ class Thread:
         "record",
         "requests",
         "services",
+        "session_id",
         "state",
         "store",
         "subscribers",
@@ -157,6 +163,7 @@ class Thread:
         self.hooks: ThreadHooks | None = None  # as its last turn found them; without any there is none
         # How the session began, until its first turn; None afterwards.
         self._session_source: SessionSource | None = "resume" if loaded.counters.turn else "startup"
+        self._children: Children | None = None
         self._terminals: Terminals | None = None
         self._model_facts: tuple[Config, str, ModelFacts] | None = None
         self._failed = False  # the last turn did
@@ -174,11 +181,15 @@ class Thread:
             fence=loaded.fence,
             on_failure=self._stop_unstored_turn,
         )
-        self.requests: ClientRequests = ClientRequests(self.id, self.journal, subscribers, self.publish_status)
+        self.requests: ClientRequests = ClientRequests(
+            self.id, self.journal, subscribers, self.publish_status, agent=self.state.agent
+        )
 
     def _load(self, loaded: Loaded) -> None:
         self.record: ThreadRecord = loaded.record
         self.state: State = read_state(loaded.record.state, self.store.location)
+        agent = self.state.agent
+        self.session_id: str = self.id if agent is None else agent.root_id  # sub-agents belong to that of the root
         self.counters: Counters = loaded.counters
         self.queued: bool = loaded.queued  # whether messages may be waiting in the queue
         if self.state.roots != self.pins.on_record():
@@ -263,6 +274,15 @@ class Thread:
         """Skills that need these have been used. They last as long as the thread is in memory."""
         self._skill_servers = {**self._skill_servers, **servers}
         self._mcp_configs = ()
+
+    @property
+    def children(self) -> Children:
+        """The sub-agents of the thread. Whether it has any open is in `state.children`."""
+        if self._children is None:
+            from treadle.agent.thread.thread_children import Children  # loaded with the first sub-agent
+
+            self._children = Children(self)
+        return self._children
 
     @property
     def terminals(self) -> Terminals:
@@ -641,6 +661,7 @@ def wire_thread(
     ephemeral: bool = False,
     turns: tuple[WireTurn, ...] = (),
 ) -> WireThread:
+    agent = state.agent
     return WireThread(
         id=record.id,
         cli_version=__version__,
@@ -649,8 +670,8 @@ def wire_thread(
         ephemeral=ephemeral,
         model_provider=record.model_provider,
         preview=record.preview,
-        session_id=record.id,
-        source=record.source,
+        session_id=record.id if agent is None else agent.root_id,
+        source=record.source if agent is None else _source_of(agent),
         status=status,
         turns=turns,
         updated_at=record.updated_at // 1000,
@@ -665,4 +686,17 @@ def wire_thread(
         reasoning_effort=state.settings.effort,
         recency_at=record.recency_at // 1000,
         thread_source=state.thread_source,
+        parent_thread_id=record.parent_thread_id,
+        agent_nickname=None if agent is None else agent.nickname,
+        agent_role=None if agent is None else agent.role,
     )
+
+
+def _source_of(agent: AgentPlace) -> SubAgentSessionSource:
+    spawned = SubAgentThreadSpawn(
+        parent_thread_id=agent.parent_id,
+        depth=agent.depth,
+        agent_nickname=agent.nickname,
+        agent_role=agent.role,
+    )
+    return SubAgentSessionSource(sub_agent=ThreadSpawnSubAgentSource(thread_spawn=spawned))

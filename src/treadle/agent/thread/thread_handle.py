@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from treadle.agent.event import Event
 from treadle.agent.thread import thread_refusals
-from treadle.agent.thread.client_requests import Answer
+from treadle.agent.thread.client_requests import Answer, ClientRequest
 from treadle.agent.thread.stored_thread import changed_git_info
 from treadle.agent.thread.thread import Thread
 from treadle.agent.thread.thread_reading import (
@@ -160,8 +160,11 @@ class ThreadHandle:
 
     # --- turns ---
 
-    async def start_turn(self, params: TurnStartParams, *, least_s: float = 0.0) -> TurnStartResponse:
-        """`least_s` is the least time that the turn takes: a workaround for a client."""
+    async def start_turn(
+        self, params: TurnStartParams, *, least_s: float = 0.0, root_turn_id: str | None = None
+    ) -> TurnStartResponse:
+        """`least_s` is the least time that the turn takes: a workaround for a client. `root_turn_id` is the turn of
+        another thread that the turn works for."""
         check_input(params.input)
         if params.tool_output is not None and params.input:
             raise RpcError(INVALID_REQUEST, "`toolOutput` cannot be combined with nonempty `input`")
@@ -176,6 +179,7 @@ class ThreadHandle:
                 max_iterations=params.max_iterations,
                 max_output_tokens=params.max_output_tokens,
                 not_before=not_before,
+                root_turn_id=root_turn_id,
             )
             command.answer_here()
             return TurnStartResponse(turn=turn.state.fresh())
@@ -197,14 +201,40 @@ class ThreadHandle:
     async def interrupt(self, params: TurnInterruptParams) -> None:
         """Interrupt the turn, without the lock: who holds it may be waiting for that very turn.
 
-        Without an id it is about whatever turn there is, and there may be none.
+        Without an id it is about whatever turn there is, and there may be none. Sub-agents stop too, if the settings
+        say so.
         """
-        if not params.turn_id and (self._thread.turn is None or not self._thread.turn.active):
-            return
-        turn = self._active_turn("interrupt")
-        if params.turn_id and turn.id != params.turn_id:
-            raise RpcError(INVALID_REQUEST, f"expected active turn id {params.turn_id} but found {turn.id}")
-        await turn.interrupt()
+        thread = self._thread
+        turn = None
+        if params.turn_id or (thread.turn is not None and thread.turn.active):
+            turn = self._active_turn("interrupt")
+            if params.turn_id and turn.id != params.turn_id:
+                raise RpcError(INVALID_REQUEST, f"expected active turn id {params.turn_id} but found {turn.id}")
+        stopped = None if turn is None else turn.interrupt()
+        if thread.state.children and thread.services.config_for(thread.settings).agents.interrupt_children:
+            thread.children.interrupt()
+        if stopped is not None:
+            await stopped
+
+    # --- sub-agents ---
+
+    @property
+    def parent_id(self) -> str | None:
+        """The thread that this one works for."""
+        return self._thread.record.parent_thread_id
+
+    @property
+    def session_id(self) -> str:
+        return self._thread.session_id
+
+    def child_ended(self, child_id: str, turn_id: str, *, wakes: bool) -> None:
+        """A turn of a sub-agent has ended; an idle thread goes on if it wanted that."""
+        self._thread.children.note_end(child_id, turn_id, wakes=wakes)
+        turn_start.wake_soon(self._thread)
+
+    def wake(self) -> None:
+        """Go on for what sub-agents have done while the thread was not in memory, if it wanted that."""
+        turn_start.wake_soon(self._thread)
 
     async def compact(self) -> None:
         await self._answer_first(partial(turn_start.start_compaction, self._thread), f"compaction of {self.id}")
@@ -566,6 +596,9 @@ class ThreadHandle:
     def answer(self, request_id: int, answer: Answer) -> None:
         """A client has answered."""
         self._thread.requests.answer(request_id, answer)
+
+    def open_requests(self) -> tuple[ClientRequest, ...]:
+        return tuple(self._thread.requests.sent())
 
     # --- coming and going ---
 

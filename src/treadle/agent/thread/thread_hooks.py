@@ -52,14 +52,6 @@ _SCOPE_OF_THREAD: Final = frozenset({"SessionStart", "SessionEnd", "SubagentStar
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z0-9_.]+)\}")
 
 
-class SubAgent(NamedTuple):
-    """What a thread is that works for another one, which is the session then."""
-
-    session_id: str
-    id: str
-    type: str
-
-
 class Refusal(NamedTuple):
     """Why a hook refuses, and in which run."""
 
@@ -83,7 +75,7 @@ class Decision(Struct):
 
 
 class ThreadHooks:
-    """`agent` is set for the thread of a sub-agent: its events are those of the session that it works for."""
+    """In the thread of a sub-agent, events are those of the session that it works for."""
 
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
@@ -95,7 +87,6 @@ class ThreadHooks:
         self._continued = 0  # times that this turn was to go on
         self._files = ResultFiles()
         self._async: set[asyncio.Task[None]] = set()
-        self.agent: SubAgent | None = None
 
     def adopt(self, turn: Turn, found: HookSet, source: events.SessionSource | None) -> None:
         """Use these from this turn on; `source` is how a session began of which it is the first turn."""
@@ -114,13 +105,13 @@ class ThreadHooks:
     async def start_session(self, turn: Turn) -> bool:
         """The first turn begins, or the first since a compaction; whether it goes on."""
         source, self._began = self._source, True
-        event = "SessionStart" if self.agent is None else "SubagentStart"
+        event = "SessionStart" if self._thread.state.agent is None else "SubagentStart"
         if source is None or not self.has(event):
             return True
         session = {"permission_mode": self._permission_mode(turn)}
         given = (
             events.SessionStart(**self._ids(), **session, model=turn.settings.model, source=source)
-            if self.agent is None
+            if self._thread.state.agent is None
             else events.SubagentStart(**self._turn_ids(turn), **session)
         )
         decision = await self.call(given, turn)
@@ -143,10 +134,10 @@ class ThreadHooks:
 
     async def stop(self, turn: Turn, said: str) -> bool:
         """The model has nothing more to say; whether a hook has it go on."""
-        event = "Stop" if self.agent is None else "SubagentStop"
+        event = "Stop" if self._thread.state.agent is None else "SubagentStop"
         if not self.has(event):
             return False
-        kind = events.Stop if self.agent is None else events.SubagentStop
+        kind = events.Stop if self._thread.state.agent is None else events.SubagentStop
         given = kind(
             **self._turn_ids(turn),
             permission_mode=self._permission_mode(turn),
@@ -243,11 +234,9 @@ class ThreadHooks:
     # --- what hooks are told ---
 
     def _ids(self) -> dict[str, Any]:
-        thread, agent = self._thread, self.agent
-        if agent is None:
-            return {"session_id": thread.id, "cwd": thread.settings.cwd}
-        ids = {"session_id": agent.session_id, "agent_id": agent.id, "agent_type": agent.type}
-        return {**ids, "cwd": thread.settings.cwd}
+        thread, agent = self._thread, self._thread.state.agent
+        ids = {"session_id": thread.session_id, "cwd": thread.settings.cwd}
+        return ids if agent is None else {**ids, "agent_id": thread.id, "agent_type": agent.role}
 
     def _turn_ids(self, turn: Turn) -> dict[str, Any]:
         return {**self._ids(), "turn_id": turn.id, "model": turn.settings.model}

@@ -12,6 +12,7 @@ from treadle.agent.services import Services, Subscribers
 from treadle.agent.thread import thread_refusals
 from treadle.agent.thread.stored_thread import StoredThread
 from treadle.agent.thread.thread import Thread
+from treadle.agent.thread.thread_children import NewChild
 from treadle.agent.thread.thread_handle import ThreadHandle
 from treadle.agent.thread.thread_state import (
     Settings,
@@ -39,6 +40,8 @@ from treadle.store.contract import CopyTurns, Counters, Loaded, Store, ThreadRec
 T = TypeVar("T")
 
 SOURCE: Final = "vscode"
+# Of the threads of sub-agents, as `thread/list` is asked for them.
+CHILD_SOURCE: Final = "subAgentThreadSpawn"
 
 
 class SettingsInUse(TypedDict):
@@ -93,6 +96,37 @@ async def make_thread(
         thread.note_session_source("clear")
     thread.journal.write(loaded.record)
     return ThreadHandle(thread), _in_use(settings, sources)
+
+
+async def make_child(services: Services, parent: Thread, new: NewChild, subscribers: Subscribers) -> ThreadHandle:
+    """The thread of a sub-agent, in the store of its parent. It is none before `ThreadHandle.publish_started`.
+
+    Its directories are where they were when the parent got them: a command may have put something else in their place.
+    """
+    await check_enforceable(new.settings.confinement, new.settings.cwd, services.home)
+    pins = await _pins_for(parent.state, new.settings)
+    git_info = parent.state.git_info
+    if git_info is not None and new.place.branch is not None:
+        git_info = structs.replace(git_info, branch=new.place.branch)
+    state = State(
+        settings=new.settings, git_info=git_info, thread_source="subagent", roots=pins.on_record(), agent=new.place
+    )
+    record = _new_record(
+        parent.record.originator,
+        state,
+        id=new.id,
+        source=CHILD_SOURCE,
+        preview=new.preview,
+        listed=True,
+        parent_thread_id=parent.id,
+    )
+    loaded = Loaded(record, Counters(), 0)
+    thread = Thread(services, parent.store, subscribers, loaded, ephemeral=parent.ephemeral, pins=pins)
+    thread.journal.write(record)
+    if new.history:
+        await thread.load_history()
+        thread.journal.write(*thread.add_history(new.history, 0))
+    return ThreadHandle(thread)
 
 
 async def load_thread(services: Services, params: ThreadResumeParams, subscribers: Subscribers) -> ThreadHandle:
@@ -227,20 +261,18 @@ async def _copied_rows(source: Store, source_id: str, target_id: str, last_turn:
     ]
 
 
-def _new_record(originator: str, state: State, **more: Any) -> ThreadRecord:
+def _new_record(originator: str | None, state: State, **more: Any) -> ThreadRecord:
     now = now_ms()
+    known: dict[str, Any] = {"id": new_id(), "source": SOURCE, "originator": originator, **more}
     return ThreadRecord(
-        id=new_id(),
         created_at=now,
         updated_at=now,
         recency_at=now,
         cwd=state.settings.cwd,
         model=state.settings.model,
         model_provider=state.settings.model_provider,
-        source=SOURCE,
         state=state.encoded(),
-        originator=originator,
-        **more,
+        **known,
     )
 
 

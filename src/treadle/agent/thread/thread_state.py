@@ -39,7 +39,14 @@ from treadle.protocol.app.settings import (
 )
 from treadle.protocol.app.settings import Settings as ModeSettings
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
-from treadle.protocol.app.threads import GitInfo, ThreadGoal, ThreadTokenUsage, TokenUsageBreakdown, UsageCost
+from treadle.protocol.app.threads import (
+    AgentsUsage,
+    GitInfo,
+    ThreadGoal,
+    ThreadTokenUsage,
+    TokenUsageBreakdown,
+    UsageCost,
+)
 from treadle.protocol.app.turns import TurnStartParams
 from treadle.skills.skill_files import SkillPlace
 from treadle.store.contract import damaged
@@ -142,6 +149,22 @@ class Usage(Struct, frozen=True, kw_only=True):
     turn_id: str | None = None
     cost_usd: float | None = None
     thread_cost_usd: float | None = None
+    agents_tokens: int = 0
+    agents_cost_usd: float | None = 0.0
+    """What the sub-agents of the thread have used, and theirs, as far as the thread has heard of it."""
+
+    @property
+    def tokens_with_agents(self) -> int:
+        return self.total.total_tokens + self.agents_tokens
+
+    @property
+    def cost_with_agents(self) -> float | None:
+        return _sum(0.0 if self.total == TokenUsage() else self.thread_cost_usd, self.agents_cost_usd)
+
+    def add_agents(self, tokens: int, cost: float | None) -> Usage:
+        return structs.replace(
+            self, agents_tokens=self.agents_tokens + tokens, agents_cost_usd=_sum(self.agents_cost_usd, cost)
+        )
 
     def add(self, response: TokenUsage, turn_id: str, cost: float | None) -> Usage:
         spent = self.spend(turn_id, cost)
@@ -160,7 +183,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
     def spend(self, turn_id: str, cost: float | None) -> Usage:
         """Something was paid for that is not part of the conversation."""
-        before_thread = 0.0 if self == Usage() else self.thread_cost_usd
+        before_thread = 0.0 if self.turn_id is None and self.total == TokenUsage() else self.thread_cost_usd
         before_turn = self.cost_usd if self.turn_id == turn_id else 0.0
         return structs.replace(
             self,
@@ -180,11 +203,15 @@ class Usage(Struct, frozen=True, kw_only=True):
         cost: UsageCost | UnsetType = UNSET  # left out when nothing is known, as the real server has it
         if self.cost_usd is not None or self.thread_cost_usd is not None:
             cost = UsageCost(turn_usd=self.cost_usd, thread_usd=self.thread_cost_usd)
+        agents: AgentsUsage | UnsetType = UNSET
+        if self.agents_tokens:
+            agents = AgentsUsage(total_tokens=self.agents_tokens, usd=self.agents_cost_usd)
         return ThreadTokenUsage(
             last=_breakdown(self.last),
             total=_breakdown(self.total),
             model_context_window=context_window,
             cost=cost,
+            agents=agents,
         )
 
 
@@ -203,9 +230,39 @@ def _breakdown(usage: TokenUsage) -> TokenUsageBreakdown:
     )
 
 
+class AgentPlace(Struct, frozen=True, kw_only=True):
+    """Where the thread of a sub-agent belongs: below which thread, and in the session of which. `branch` is that of the
+    git worktree that it has for itself."""
+
+    parent_id: str
+    root_id: str
+    depth: int
+    nickname: str
+    role: str
+    branch: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What people are shown when it asks them something."""
+        return self.nickname if self.role == "default" else f"{self.nickname} [{self.role}]"
+
+
+class Child(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a thread knows of a sub-agent that it has open. `seen` is the id of the child's last turn whose end the
+    model was told of: ids grow with time, numbers of turns are used again after a revert. `tokens` and `cost_usd` of it
+    are counted already."""
+
+    nickname: str
+    seen: str = ""
+    wake: bool = False
+    tokens: int = 0
+    cost_usd: float | None = 0.0
+
+
 class State(Struct, frozen=True, kw_only=True):
     """`roots` says where the paths of the sandbox led when the thread got them, see `pins`. `queue_held` says that the
-    last turn was interrupted: messages in the queue wait until somebody goes on."""
+    last turn was interrupted: messages in the queue wait until somebody goes on. `agent` is for the thread of a
+    sub-agent, `children` are those that this thread has open, by the ids of their threads."""
 
     settings: Settings
     usage: Usage = Usage()
@@ -214,6 +271,8 @@ class State(Struct, frozen=True, kw_only=True):
     thread_source: str | None = None
     roots: Mapping[str, str] | None = None
     queue_held: bool = False
+    agent: AgentPlace | None = None
+    children: Mapping[str, Child] = {}
 
     def encoded(self) -> bytes:
         return encode(self)
@@ -346,7 +405,7 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
     """The settings of a new thread; `cwd` is where the server is."""
     config = _with_overrides(config, params)
     choice = config.model_choice(params.model, params.model_provider)
-    _check_provider(config, choice.provider)
+    check_provider(config, choice.provider)
     environment = {} if params.environments is None else _environment_changes(params.environments)
     roots = None if params.runtime_workspace_roots is None else _roots(params.runtime_workspace_roots)
     permissions = _permissions(params, config) or config.permissions()
@@ -371,7 +430,7 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
     )
 
 
-def _check_provider(config: Config, provider: str) -> None:
+def check_provider(config: Config, provider: str) -> None:
     if provider == OFFLINE and config.offline is False:
         raise RpcError(INVALID_REQUEST, "the offline model is forbidden (`offline` is false); name another provider")
     if provider not in config.providers and provider != OFFLINE:
@@ -438,7 +497,7 @@ def overridden_settings(
     }
     if changes.get("model_provider", settings.model_provider) != settings.model_provider:
         assert params.model_provider is not None
-        _check_provider(config, params.model_provider)
+        check_provider(config, params.model_provider)
         # The model that the thread had is one of the other provider.
         changes["model"] = config.model_choice(params.model, params.model_provider).model or settings.model
     if "config" in changes:

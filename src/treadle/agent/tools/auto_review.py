@@ -49,7 +49,7 @@ STEP_CHARS: Final = 1_500
 ACTION_CHARS: Final = 60_000
 RATIONALE_CHARS: Final = 2_000
 CUT: Final = " […cut…] "
-_NOT_SAID: Final = ("<skill>", "<user_action>")
+_NOT_SAID: Final = ("<skill>", "<user_action>", "<hook_prompt ", "<subagent_notification>")
 INSTRUCTIONS: Final = """\
 You decide whether one action of a coding agent may be carried out. The agent works for a user on the user's machine \
 and wants to do something that its sandbox does not allow. You are the only check; nobody looks again after you.
@@ -132,7 +132,12 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def review_messages(
-    history: Sequence[Raw], action: ReviewedAction, mark: str, policies: Iterable[str] = ()
+    history: Sequence[Raw],
+    action: ReviewedAction,
+    mark: str,
+    policies: Iterable[str] = (),
+    *,
+    of_sub_agent: bool = False,
 ) -> list[dict[str, Any]]:
     """The input of the request.
 
@@ -141,6 +146,7 @@ def review_messages(
         action: What it wants to do.
         mark: Text that nobody can have foreseen.
         policies: What whoever configured this server adds to the rules.
+        of_sub_agent: Whether it was another agent that gave the reviewed one its task.
 
     Raises `NoVerdict` when the action is too long to be looked at as a whole.
     """
@@ -149,7 +155,11 @@ def review_messages(
     if len(exact) > ACTION_CHARS:
         raise NoVerdict(f"the action is too long to be reviewed (more than {ACTION_CHARS} characters)")
     rules = "\n\n".join([INSTRUCTIONS, *(f"Rules of this installation:\n{policy}" for policy in policies)])
-    said = json.dumps(transcript(history), ensure_ascii=False).encode("utf-8", "replace").decode()
+    said = (
+        json.dumps(transcript(history, of_sub_agent=of_sub_agent), ensure_ascii=False)
+        .encode("utf-8", "replace")
+        .decode()
+    )
     data = f'{{"conversation": {said},\n"action": {exact}}}'
     text = f"DATA {mark} BEGINS\n{data}\nDATA {mark} ENDS\n\nMay the action be carried out? Answer with the JSON only."
     return [_message("developer", rules), _message("user", text)]
@@ -176,8 +186,9 @@ class _Item(Struct):
 _item: Final = msgspec.json.Decoder(_Item)
 
 
-def transcript(history: Sequence[Raw]) -> list[dict[str, str]]:
-    """The conversation in short, oldest first: what the user said and the last steps, each as far as there is room."""
+def transcript(history: Sequence[Raw], *, of_sub_agent: bool = False) -> list[dict[str, str]]:
+    """The conversation in short, oldest first: what the user said and the last steps, each as far as there is room. The
+    user of a sub-agent is another model, whose word is no authorization."""
     kept: list[dict[str, str]] = []
     left_out: set[str] = set()
     room = {"user": USER_CHARS, "step": STEPS_CHARS}
@@ -192,7 +203,7 @@ def transcript(history: Sequence[Raw]) -> list[dict[str, str]]:
             kept.append({"role": "note", "text": f"earlier messages of the role {kind} are left out"})
             continue
         room[kind] -= len(shown)
-        kept.append({"role": role, "text": shown})
+        kept.append({"role": "another agent" if of_sub_agent and role == "user" else role, "text": shown})
     return kept[::-1]
 
 
@@ -343,14 +354,20 @@ class _Review:
         policies = [policy for policy in (given.policy, given.extra_policy) if policy]
         request = ModelRequest(
             model=model,
-            input=review_messages(history, self._action, secrets.token_hex(16), policies),
+            input=review_messages(
+                history,
+                self._action,
+                secrets.token_hex(16),
+                policies,
+                of_sub_agent=self._thread.state.agent is not None,
+            ),
             reasoning_effort="low",
             reasoning_summary=None,
             output_schema=SCHEMA,
             max_output_tokens=model_facts(model, self._config).output_limit,
             prompt_cache_key=f"review:{self._thread.id}",
             headers=request_headers(self._turn),
-            fair_key=self._thread.id,
+            fair_key=self._thread.session_id,
             on_wait=partial(report_wait, self._turn),
         )
         for attempt in range(ATTEMPTS):

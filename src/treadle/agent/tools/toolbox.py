@@ -20,6 +20,7 @@ from msgspec import Raw
 from treadle.agent.thread.model_history import output_item
 from treadle.agent.thread.thread import Thread
 from treadle.agent.tools import built_in
+from treadle.agent.tools.agent_tools import AGENT_TOOLS, may_have_agents
 from treadle.agent.tools.client_tools import client_tools
 from treadle.agent.tools.tool import Output, Tool, ToolCall
 from treadle.agent.tools.web_tools import hosted_search
@@ -124,6 +125,8 @@ class Toolbox:
         tools = () if isinstance(item, ToolSearchCallItem) else ours
         side = turn.side
         tool = next((tool for tool in tools if tool.answers(call) and (side is None or side.has(tool.name))), None)
+        if tool is None and side is None and AGENT_TOOLS.answers(call) and may_have_agents(turn.thread, self._config()):
+            tool = AGENT_TOOLS
         if tool is None and side is None and (mcp := turn.thread.mcp) is not None:
             tool = mcp.toolset().find(call)
         alone, domain = tool is not None and tool.exclusive, "" if tool is None else tool.domain

@@ -275,12 +275,15 @@ def report_wait(turn: Turn, waiting: Waiting) -> None:
 
 def request_headers(turn: Turn) -> dict[str, str]:
     thread = turn.thread
-    return {
+    headers = {
         "user-agent": thread.services.user_agent,
         "originator": thread.record.originator or "treadle",
-        "session-id": thread.id,
+        "session-id": thread.session_id,
         "thread-id": thread.id,
     }
+    if (agent := thread.state.agent) is not None:
+        headers |= {"x-codex-parent-thread-id": agent.parent_id, "x-openai-subagent": "collab_spawn"}
+    return headers
 
 
 def web_search_item(item: WebSearchItem) -> WebSearchThreadItem:

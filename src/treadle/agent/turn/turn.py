@@ -100,6 +100,7 @@ class TurnState:
 
     def __init__(self, number: int) -> None:
         self.id: str = new_id()
+        self.root_id: str = self.id  # the turn of a thread further up that this one works for
         self.number: int = number
         self.status: Status = "inProgress"
         self.error: TurnError | None = None
@@ -145,7 +146,7 @@ class TurnState:
             duration_ms=self.duration_ms,
             error=self.error,
             items_view="notLoaded",
-            root_turn_id=self.id,
+            root_turn_id=self.root_id,
             started_at=self._started_ms // 1000 if self._started_ms else None,
         )
 
@@ -232,7 +233,7 @@ class Turn:
         self.answered = False  # whether the model has said anything
         self.reviews: list[str] = []  # what the automatic reviewer has decided last, `approved` or `denied`
         self.not_before: float = 0.0  # loop time before which the turn does not end: a workaround for a client
-        self.on_end: Callable[[Turn], None] = lambda turn: None  # called when the thread has a goal or a queue
+        self.on_end: Callable[[Turn], None] = lambda turn: None  # called when something may follow from the end
         self.diff: TurnDiff | None = None  # what patches have changed, when there was one
         self._work = work
         self._task: asyncio.Task[None] | None = None
@@ -346,7 +347,8 @@ class Turn:
                 self._end_unstored(failure)
         finally:
             self._ended.set()
-        if self.thread.state.goal is not None or self.thread.queued:
+        state = self.thread.state
+        if state.goal is not None or self.thread.queued or state.agent is not None or state.children:
             self.on_end(self)
 
     async def _do_work(self) -> StoreError | None:

@@ -21,6 +21,7 @@ from msgspec import structs
 
 from treadle.agent.event import new_id
 from treadle.agent.thread.model_history import history_after, user_message
+from treadle.agent.tools.agent_tools import offered_spec
 from treadle.agent.tools.toolbox import Toolbox
 from treadle.agent.turn.model_context import Context, build_context
 from treadle.agent.turn.sampling import Sampling, report_wait, request_headers, sample
@@ -43,7 +44,7 @@ async def regular_turn(turn: Turn) -> None:
         turn.input.drop()
         return
     # Else after the compaction, which is about what was before.
-    if not turn.thread.context_is_full and not await turn.input.take():
+    if not turn.thread.context_is_full and not await take_input(turn):
         return
     if (mcp := turn.thread.mcp) is not None:
         await mcp.prepare()
@@ -69,10 +70,13 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
     thread = turn.thread
     rounds = 0  # of tool calls
     said = ""
+    agents = None if turn.side is not None else await offered_spec(turn)
 
     async def request() -> ModelRequest:
         await toolbox.drain()  # of a response that broke off
         asked = model_request(turn, context)
+        if agents is not None and not toolbox.closed:
+            asked = structs.replace(asked, tools=(*asked.tools, agents))
         if (mcp := thread.mcp) is None or turn.side is not None or toolbox.closed:
             return asked
         await mcp.refresh()
@@ -89,7 +93,7 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
     while True:
         if thread.context_is_full and turn.side is None:
             await compact(turn, context)
-        if not await turn.input.take() and not wanted:
+        if not await take_input(turn) and not wanted:
             if turn.try_finish():
                 return said
             continue
@@ -120,12 +124,23 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
             continue
         if not turn.input:
             await turn.wait_side_tasks()
+        if turn.side is None and not toolbox.closed and thread.state.children and thread.children.pending():
+            continue
         hooks = thread.hooks if turn.side is None else None
         if hooks is not None and not turn.input and await hooks.stop(turn, said):
             wanted = True
             continue
         if turn.try_finish():
             return said
+
+
+async def take_input(turn: Turn) -> bool:
+    """Hand to the model what waits for it: what sub-agents have done, which was before, and what the user says. False
+    when hooks have refused all of it."""
+    told = False
+    if turn.thread.state.children and turn.side is None:
+        told = await turn.thread.children.deliver(turn)
+    return await turn.input.take() or told
 
 
 def model_request(turn: Turn, context: Context) -> ModelRequest:
@@ -140,10 +155,10 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
         reasoning_summary=settings.summary or "auto",
         output_schema=turn.output_schema,
         max_output_tokens=turn.max_output_tokens or facts.output_limit,
-        prompt_cache_key=thread.id,
+        prompt_cache_key=thread.session_id,
         headers=request_headers(turn),
         service_tier=TIERS.get(settings.service_tier, settings.service_tier),
-        fair_key=thread.id,
+        fair_key=thread.session_id,
         on_wait=partial(report_wait, turn),
     )
 

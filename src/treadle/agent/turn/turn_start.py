@@ -35,6 +35,7 @@ async def start_turn(
     max_iterations: int | None = None,
     max_output_tokens: int | None = None,
     not_before: float = 0.0,
+    root_turn_id: str | None = None,
 ) -> Turn:
     """The turn that will answer: a new one, or the active one, which gets the input as well."""
     pins = await thread.look_at_roots(changes)
@@ -54,6 +55,8 @@ async def start_turn(
     turn.max_iterations = max_iterations
     turn.max_output_tokens = max_output_tokens
     turn.not_before = not_before
+    if root_turn_id is not None:
+        turn.state.root_id = root_turn_id
     turn.steer(given)
     turn.start()
     return turn
@@ -134,15 +137,18 @@ async def _make(
 
 def _after_turn(turn: Turn) -> None:
     thread = turn.thread
+    if (agent := thread.state.agent) is not None:
+        wakes = turn.state.status != "interrupted"
+        thread.services.agents.ended(agent.parent_id, thread.id, turn.id, wakes=wakes)
 
     async def follow() -> None:
         try:
-            if not await _send_queued(thread):
+            if not await _send_queued(thread) and not await _wake(thread):
                 await _go_on_with_goal(thread, turn)
         except StoreError:
             return  # the turn that would have followed could not be stored; message and goal are there for the next one
 
-    if not thread.closing and (_may_send(thread) or thread.goal.wants_turn):
+    if not thread.closing and (_may_send(thread) or thread.goal.wants_turn or _wants_waking(thread)):
         thread.services.spawn(follow(), f"what follows turn {turn.id}")
 
 
@@ -157,6 +163,38 @@ def send_queued_soon(thread: Thread) -> None:
 
     if _may_send(thread):
         thread.services.spawn(send(), f"queue of {thread.id}")
+
+
+def wake_soon(thread: Thread) -> None:
+    """A turn for the ends of sub-agents, when nothing runs and somebody wanted that."""
+
+    async def wake() -> None:
+        try:
+            await thread.children.look()
+            await _wake(thread)
+        except StoreError:
+            return  # the model is told of it with its next turn, whatever makes that begin
+
+    if thread.state.children and not thread.closing and thread.turn is None:
+        thread.services.spawn(wake(), f"what sub-agents have done for {thread.id}")
+
+
+def _wants_waking(thread: Thread) -> bool:
+    if thread.turn is not None or thread.closing or thread.services.draining or not thread.state.children:
+        return False
+    return thread.children.wants_turn
+
+
+async def _wake(thread: Thread) -> bool:
+    """Whether a turn was begun for what sub-agents have done."""
+    if not _wants_waking(thread):
+        return False
+    async with thread.lock:
+        if not _wants_waking(thread):
+            return False
+        thread.goal.idle_turns = 0
+        (await _make(thread, regular_turn, "regular")).start()
+        return True
 
 
 def _may_send(thread: Thread) -> bool:
@@ -186,6 +224,8 @@ async def _go_on_with_goal(thread: Thread, last: Turn) -> None:
         goal = thread.goal
         if not goal.wants_turn:
             return
+        if not last.called and thread.state.children and thread.children.any_running:
+            return  # the model waits for them: the end of the first begins the next turn
         goal.idle_turns = 0 if last.called or last.kind != "regular" else goal.idle_turns + 1
         if last.state.status == "completed" and goal.idle_turns < MAX_IDLE_GOAL_TURNS:
             (await _make(thread, regular_turn, "regular")).start()

@@ -13,13 +13,13 @@ from treadle.cli.exec.exec_arguments import read_prompt
 from treadle.cli.problem import Problem
 from treadle.cli.streams import REFUSED
 from treadle.execution import Environment
+from treadle.execution.worktrees import Worktrees
 from treadle.runners.engine import Engine, Timeouts
 from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
 from treadle.runners.message_router import EngineEntry, Router
 from treadle.runners.projects import Projects
 from treadle.runners.run_events import ResumeToken
 from treadle.runners.runner import Runner
-from treadle.runners.worktrees import Worktrees
 
 DEFAULT: Final = "treadle"
 VARIABLE: Final = "TREADLE_ENGINE"

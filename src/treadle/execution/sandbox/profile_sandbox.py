@@ -155,3 +155,29 @@ def without_writing(sandbox: Confinement) -> Confinement:
     if isinstance(sandbox, WorkspaceWriteSandboxPolicy):
         return ReadOnlySandboxPolicy(network_access=sandbox.network_access)
     return sandbox.without_writing() if isinstance(sandbox, ProfileSandbox) else sandbox
+
+
+WantedMode: TypeAlias = Literal["read-only", "workspace-write", "danger-full-access"]
+
+
+def narrowed(sandbox: Confinement, mode: WantedMode | None, workspace: Confinement) -> Confinement | None:
+    """The sandbox as somebody may have it who was allowed this one and asks for a mode: never wider. None when the mode
+    would be wider, or nobody can tell.
+
+    Args:
+        sandbox: What is allowed.
+        mode: What is asked for; None asks for nothing.
+        workspace: What the mode `workspace-write` is, by the settings.
+    """
+    match mode:
+        case None:
+            return sandbox
+        case "read-only":
+            return sandbox.without_writing() if isinstance(sandbox, ProfileSandbox) else ReadOnlySandboxPolicy()
+        case "workspace-write":
+            if isinstance(sandbox, DangerFullAccessSandboxPolicy):
+                return workspace
+            # Of two that let a workspace be written, the one that is allowed counts, whatever the settings say now.
+            return sandbox if isinstance(sandbox, WorkspaceWriteSandboxPolicy) else None
+        case "danger-full-access":
+            return sandbox if isinstance(sandbox, DangerFullAccessSandboxPolicy) else None

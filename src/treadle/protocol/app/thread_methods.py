@@ -200,6 +200,7 @@ class ThreadListParams(Params, frozen=True, kw_only=True):
     limit: Unsigned32 | None = None
     model_providers: tuple[str, ...] | None = None
     originators: tuple[str, ...] | None = None
+    parent_thread_id: str | None = None
     search_term: str | None = None
     section_id: str | None = None
     sort_direction: Closed[SortDirection] | None = None

@@ -158,11 +158,19 @@ class UsageCost(Wire, frozen=True, kw_only=True):
     thread_usd: float | None = None
 
 
+class AgentsUsage(Wire, frozen=True, kw_only=True):
+    """What sub-agents have used: ours. `usd` is null when it is not known."""
+
+    total_tokens: int
+    usd: float | None = None
+
+
 class ThreadTokenUsage(Wire, frozen=True, kw_only=True):
     last: TokenUsageBreakdown
     total: TokenUsageBreakdown
     model_context_window: int | None = None
     cost: UsageCost | UnsetType = UNSET
+    agents: AgentsUsage | UnsetType = UNSET
 
     @property
     def cost_usd(self) -> float | None:

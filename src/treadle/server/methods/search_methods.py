@@ -29,9 +29,9 @@ from treadle.protocol.app.thread_history import (
 )
 from treadle.server.clients import ServerCall
 from treadle.server.methods.thread_listing import (
-    INTERACTIVE,
     page_limit,
     read_thread_cursor,
+    sources_of,
     thread_cursor,
     wire_if_sound,
 )
@@ -70,7 +70,7 @@ async def search_threads(call: ServerCall[ThreadSearchParams]) -> ThreadSearchRe
         descending=params.sort_direction != "asc",
         after=read_thread_cursor(params.cursor),
         archived=bool(params.archived),
-        sources=params.source_kinds or INTERACTIVE,
+        sources=sources_of(params.source_kinds),
     )
     store = await server.store()
     page = await store.threads(query)

@@ -34,6 +34,7 @@ from treadle.protocol.app.thread_methods import (
 from treadle.protocol.app.threads import NotLoadedThreadStatus
 from treadle.protocol.app.turns import ReviewStartParams
 from treadle.server.app import AppServer
+from treadle.server.child_threads import stored_below
 from treadle.server.clients import Client, ServerCall
 from treadle.server.loaded_threads import ThreadSubscribers
 from treadle.server.methods.initialize import config_warning
@@ -117,9 +118,12 @@ def _join(client: Client, thread: ThreadHandle, view: ThreadView, *, is_fresh: b
     _notify_all(client, view.news)
     if is_fresh:
         thread.announce_mcp()
-    for request in filter(client.may_answer, view.requests):
-        client.send_request(request)
+    below = (child for each in client.server.threads.below(thread.id) if (child := client.server.threads.get(each)))
+    for request in (*view.requests, *(request for child in below for request in child.open_requests())):
+        if client.may_answer(request):
+            client.send_request(request)
     thread.send_queued()
+    thread.wake()
 
 
 async def fork(call: ServerCall[ThreadForkParams]) -> ThreadForkResponse:
@@ -175,13 +179,35 @@ async def archive(call: ServerCall[ThreadArchiveParams]) -> Empty:
     thread = threads.get(thread_id)
     if thread is not None and thread.ephemeral:  # it would be lost: only stored threads are found again
         raise thread_refusals.no_rollout(thread_id)
-    async with threads.alone(thread_id):
-        await StoredThread(await threads.unload(thread_id), thread_id).archive()
-    if thread is not None:
-        _broadcast_unloaded(server, thread_id)
-    archived = ThreadArchivedNotification(thread_id=thread_id)
-    call.afterwards(lambda: _broadcast(server, "thread/archived", archived))
+    going = await _with_agents(server, thread_id, archived=False)
+    # From below: when one cannot be archived, those above it are still listed, and it can be tried again.
+    for each in reversed(going):
+        async with threads.alone(each):
+            stored = StoredThread(await threads.unload(each), each)
+            if each == thread_id or await stored.load() is not None:  # one that could not begin removes itself
+                await stored.archive()
+
+    def announce() -> None:
+        for each in going:
+            _broadcast(server, "thread/archived", ThreadArchivedNotification(thread_id=each))
+
+    call.afterwards(announce)
     return Empty()
+
+
+async def _with_agents(server: AppServer, thread_id: str, *, archived: bool) -> list[str]:
+    """A thread and the sub-agents below it, none of which runs or is in memory any more: a thread that is about to go
+    starts no others."""
+    threads = server.threads
+    was_loaded = threads.get(thread_id) is not None
+    async with threads.alone(thread_id):
+        store = await threads.unload(thread_id)
+    if was_loaded:
+        _broadcast_unloaded(server, thread_id)
+    below = [record.id for record in await stored_below(store, thread_id, archived=archived)]
+    for each in below:
+        await server.agents.close(each)
+    return [thread_id, *below]
 
 
 async def unarchive(call: ServerCall[ThreadUnarchiveParams]) -> ThreadUnarchiveResponse:
@@ -198,13 +224,19 @@ async def unarchive(call: ServerCall[ThreadUnarchiveParams]) -> ThreadUnarchiveR
 async def delete(call: ServerCall[ThreadDeleteParams]) -> Empty:
     server, threads = call.server, call.server.threads
     thread_id = check_thread_id(call.params.thread_id)
-    async with threads.alone(thread_id):
-        was_loaded = threads.get(thread_id) is not None
-        await StoredThread(await threads.unload(thread_id), thread_id).delete()
-    if was_loaded:
-        _broadcast_unloaded(server, thread_id)
-    deleted = ThreadDeletedNotification(thread_id=thread_id)
-    call.afterwards(lambda: _broadcast(server, "thread/deleted", deleted))
+    going = await _with_agents(server, thread_id, archived=False)
+    going += [each for each in await _with_agents(server, thread_id, archived=True) if each not in going]
+    for each in reversed(going):
+        async with threads.alone(each):
+            stored = StoredThread(await threads.unload(each), each)
+            if each == thread_id or await stored.load() is not None:
+                await stored.delete()
+
+    def announce() -> None:
+        for each in going:
+            _broadcast(server, "thread/deleted", ThreadDeletedNotification(thread_id=each))
+
+    call.afterwards(announce)
     return Empty()
 
 

@@ -11,6 +11,7 @@ from msgspec import structs
 from treadle.agent.thread import thread_reading
 from treadle.agent.thread.stored_thread import StoredThread
 from treadle.agent.thread.thread import wire_thread
+from treadle.agent.thread.thread_making import CHILD_SOURCE
 from treadle.agent.thread.thread_reading import turns_with_items
 from treadle.agent.thread.thread_refusals import not_loaded
 from treadle.agent.thread.thread_state import read_state
@@ -66,8 +67,9 @@ async def list_threads(call: ServerCall[ThreadListParams]) -> ThreadListResponse
         archived=bool(params.archived),
         cwds=cwds or (),
         model_providers=params.model_providers or (),
-        sources=params.source_kinds or INTERACTIVE,
+        sources=sources_of(params.source_kinds, default=() if params.parent_thread_id else INTERACTIVE),
         originators=params.originators or (),
+        parent=params.parent_thread_id,
         excluded_ids=params.excluded_thread_ids or (),
         search=params.search_term or None,
     )
@@ -79,6 +81,13 @@ async def list_threads(call: ServerCall[ThreadListParams]) -> ThreadListResponse
         next_cursor=thread_cursor(last, query.sort_key) if page.more and last is not None else None,
         backwards_cursor=thread_cursor(first, query.sort_key) if first is not None else None,
     )
+
+
+def sources_of(kinds: tuple[str, ...] | None, default: tuple[str, ...] = INTERACTIVE) -> tuple[str, ...]:
+    """The sources that kinds stand for, as they are stored. Sub-agents are left out unless they are asked for."""
+    if not kinds:
+        return default
+    return (*kinds, CHILD_SOURCE) if "subAgent" in kinds else kinds
 
 
 def page_limit(asked: int | None) -> int:

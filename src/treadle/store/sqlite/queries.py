@@ -326,6 +326,9 @@ def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
         if values:
             conditions.append(f"{column} IN (SELECT value FROM json_each(?))")
             operands.append(_json(values))
+    if query.parent is not None:
+        conditions.append("parent_thread_id = ?")
+        operands.append(query.parent)
     if query.excluded_ids:
         conditions.append("id NOT IN (SELECT value FROM json_each(?))")
         operands.append(_json(query.excluded_ids))
@@ -486,6 +489,7 @@ def _thread(row: tuple[Any, ...]) -> ThreadRecord:
         forked_from_id=row[12],
         archived=row[13] == 1,
         listed=row[14] == 1,
+        parent_thread_id=row[15],
     )
 
 

@@ -16,13 +16,17 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from shlex import quote
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from treadle.errors import ExecError, TreadleError
-from treadle.execution import Environment, EnvPolicy, ExecParams, Output, OutputStream, Process
-from treadle.runners.projects import Project, branch_problem
+from treadle.execution.environment import Environment
+from treadle.execution.process import Process
+from treadle.execution.process_values import ExecParams, Output, OutputStream
+from treadle.protocol.exec import EnvPolicy
+
+WORKTREES: Final = ".worktrees"
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -345,7 +349,59 @@ def remove_empty(folder: str, root: str) -> None:
             folder = os.path.dirname(folder)
 
 
+# --- names of branches ---------------------------------------------------------------------------------------------
+
+# A part becomes the name of a folder, and of a file with `.lock` behind it: 255 bytes is what file systems take.
+MAX_PART: Final = 240
+MAX_NAME: Final = 1000
+
+_FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]")
+
+
+def branch_problem(name: str) -> str | None:
+    """Why a text is no name of a branch; None when it is one.
+
+    The rules are those of `git check-ref-format --branch`, and no invisible characters: the name becomes an argument of
+    git and a path.
+    """
+    if name in ("", "@", "HEAD"):
+        return f"{name!r} cannot be the name of a branch"
+    if name.startswith(("-", "/")):
+        return f"it begins with `{name[0]}`"
+    if name.endswith(("/", ".")):
+        return f"it ends with `{name[-1]}`"
+    for piece in ("..", "//", "@{"):
+        if piece in name:
+            return f"it has `{piece}` in it"
+    if found := _FORBIDDEN.search(name):
+        return f"it has {found[0]!r} in it"
+    if not name.isprintable():
+        return "it has letters in it that cannot be seen"
+    for part in name.split("/"):
+        if part.startswith("."):
+            return f"`{part}` begins with a dot"
+        if part.endswith(".lock"):
+            return f"`{part}` ends with `.lock`"
+        if len(part.encode()) > MAX_PART:
+            return f"a part of it is longer than {MAX_PART} bytes"
+    return f"it is longer than {MAX_NAME} bytes" if len(name.encode()) > MAX_NAME else None
+
+
 # --- rules ----------------------------------------------------------------------------------------------------------
+
+
+class WorktreePlace(Protocol):
+    """A folder whose branches are checked out in folders of their own: `treadle.runners.Project` is one."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def worktrees(self) -> str:
+        """Where they are checked out, seen from the top of the repository."""
+
+    @property
+    def base(self) -> str | None:
+        """What new branches begin from."""
 
 
 class Worktrees:
@@ -356,7 +412,7 @@ class Worktrees:
         environment: Where git runs; a local one.
     """
 
-    def __init__(self, project: Project, environment: Environment) -> None:
+    def __init__(self, project: WorktreePlace, environment: Environment) -> None:
         self._project = project
         self._git = Git(environment, project.path)
 

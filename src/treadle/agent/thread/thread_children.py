@@ -1,0 +1,370 @@
+"""`Children`: the sub-agents of a thread. They are started, spoken to, waited for and closed here, and here the model
+of the thread is told how they ended.
+
+A child is an ordinary thread. What its parent stores of it is a `Child` in its own state. An end is told once, whenever
+which process dies, because nothing is queued: what is pending follows from what is stored.
+
+    child   its turn ends and is stored ─▶ the server says so (`note_end`); after a restart the store does (`look`)
+    parent  before it asks its model: is the last turn of a child that has ended newer than the one that was seen? Then
+            the notification in the history, and `seen`, are one write (`deliver`); `wait_agent` does the same
+
+A child is made in an order of which every part may be the last: the parent stores that there will be one, the child is
+stored, its turn begins. A child that is in the parent's state and nowhere else never was; one without a turn, found
+after a restart, was interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Raw, structs
+
+from treadle.agent.thread.model_history import user_message
+from treadle.agent.thread.thread_state import AgentPlace, Child, Settings, Usage, read_state, read_usage
+from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.base import decode
+from treadle.protocol.app.items import AgentMessageThreadItem, CollabAgentState
+from treadle.protocol.app.turns import TurnError, TurnInterruptParams, TurnStartParams
+from treadle.tools.command.command_output import cut_to
+
+if TYPE_CHECKING:
+    from treadle.agent.services import AgentServices
+    from treadle.agent.thread.thread import Thread
+    from treadle.agent.turn.turn import Turn
+    from treadle.protocol.app.item_parts import UserInput
+    from treadle.store.contract import Store
+
+Word: TypeAlias = Literal["pendingInit", "running", "interrupted", "completed", "errored", "notFound"]
+_OF_MODEL: Final[dict[Word, str]] = {"pendingInit": "pending_init", "notFound": "not_found"}
+
+NOTIFICATION: Final = "<subagent_notification>"
+LIMIT_REACHED: Final = "agent thread limit reached"
+# Those that are done need little, but each is a thread and has its place in the state of its parent.
+MAX_OPEN: Final = 256
+# Of what a child has said last.
+MAX_MESSAGE_TOKENS: Final = 20_000
+_PAGE: Final = 20
+
+
+class ChildStatus(NamedTuple):
+    """How a child is, or how its last turn ended: then `message` is what it said last, or what went wrong."""
+
+    word: Word
+    message: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.word not in ("pendingInit", "running")
+
+    @property
+    def for_model(self) -> str | dict[str, str | None]:
+        if self.word in ("completed", "errored"):
+            return {self.word: self.message}
+        return _OF_MODEL.get(self.word, self.word)
+
+    @property
+    def on_wire(self) -> CollabAgentState:
+        return CollabAgentState(status=self.word, message=self.message)
+
+
+class NewChild(NamedTuple):
+    """What the thread of a sub-agent begins with; `history` are the items of its parent's that its model sees."""
+
+    id: str
+    settings: Settings
+    place: AgentPlace
+    preview: str
+    history: Sequence[Raw] = ()
+
+
+class _Ended(NamedTuple):
+    """The last turn of a child that has ended; empty when none has. An interrupted one `wakes` nobody."""
+
+    turn_id: str
+    wakes: bool
+
+
+class _End(NamedTuple):
+    turn_id: str
+    status: ChildStatus
+    usage: Usage
+
+
+class Children:
+    __slots__ = ("_asked", "_changed", "_ended", "_spawned", "_thread")
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self._ended: dict[str, _Ended] = {}
+        self._asked: dict[str, str] = {}  # the last turn of each that was begun from here
+        self._spawned = ("", 0)  # in which turn, how many
+        self._changed = asyncio.Event()  # replaced when it is set
+
+    @property
+    def _agents(self) -> AgentServices:
+        return self._thread.services.agents
+
+    @property
+    def _open(self) -> dict[str, Child]:
+        return dict(self._thread.state.children)
+
+    # --- their ends ---
+
+    def note_end(self, child_id: str, turn_id: str, *, wakes: bool) -> None:
+        """A turn of a child has ended, and is stored."""
+        before = self._ended.get(child_id)
+        if child_id in self._thread.state.children and (before is None or before.turn_id < turn_id):
+            self._ended[child_id] = _Ended(turn_id, wakes)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def look(self) -> None:
+        """Find out how those ended that nobody has noted: the process was another one then."""
+        thread = self._thread
+        for child_id in [each for each in thread.state.children if each not in self._ended]:
+            turns = await thread.store.turns(child_id, limit=2, descending=True)
+            ended = next((turn for turn in turns if turn.status != "inProgress"), None)
+            if ended is not None and ended is turns[0]:
+                self._ended.setdefault(child_id, _Ended(ended.id, ended.status != "interrupted"))
+            elif self._agents.find(child_id) is not None:
+                self._ended.setdefault(child_id, _Ended("" if ended is None else ended.id, wakes=False))
+            elif not turns:
+                if await thread.store.load(child_id) is None:
+                    self._forget(child_id)
+                else:  # it was to begin: ids of turns are greater than that of their thread
+                    self._ended.setdefault(child_id, _Ended(child_id, wakes=False))
+
+    def pending(self) -> list[str]:
+        """Those whose end the model was not told of."""
+        return [
+            child_id
+            for child_id, child in self._thread.state.children.items()
+            if child_id in self._ended and self._ended[child_id].turn_id > child.seen
+        ]
+
+    async def deliver(self, turn: Turn) -> bool:
+        """Tell the model of the ends that it was not told of; whether there were any."""
+        await self.look()
+        ends = {child_id: await self._end(child_id) for child_id in self.pending()}
+        if ends:
+            told = [user_message(notification(child_id, end.status)) for child_id, end in ends.items()]
+            self._see(ends, turn)
+            self._thread.journal.write(*turn.add_history(told), self._thread.save())
+        return bool(ends)
+
+    def _see(self, ends: dict[str, _End], turn: Turn) -> None:
+        """The model is told of these ends, in what is written together with the state. What the children have used
+        since the last time is counted."""
+        thread = self._thread
+        children, usage, spent = self._open, thread.state.usage, 0
+        for child_id, end in ends.items():
+            child = children[child_id] = structs.replace(children[child_id], seen=end.turn_id)
+            tokens, cost = end.usage.tokens_with_agents, end.usage.cost_with_agents
+            if tokens <= child.tokens:  # nothing new, or nobody knows: the server died in that turn
+                continue
+            more = None if cost is None or child.cost_usd is None else cost - child.cost_usd
+            usage = usage.add_agents(tokens - child.tokens, more)
+            spent += tokens - child.tokens
+            children[child_id] = structs.replace(child, tokens=tokens, cost_usd=cost)
+        thread.change_state(children=children, usage=usage)
+        if thread.state.goal is not None and spent:
+            thread.goal.account(turn.id, spent, 0)
+
+    async def _end(self, child_id: str) -> _End:
+        ended = self._ended[child_id]
+        status, usage = await _read_end(self._thread.store, child_id, ended.turn_id)
+        return _End(ended.turn_id, status, usage)
+
+    # --- how they are ---
+
+    async def status(self, child_id: str) -> ChildStatus:
+        if child_id not in self._thread.state.children:
+            return ChildStatus("notFound")
+        found = self._agents.find(child_id)
+        if found is not None and found.turn_id is not None:
+            return ChildStatus("running")
+        if found is None and await self._thread.store.load(child_id) is None:  # somebody has deleted it
+            self._forget(child_id)
+            return ChildStatus("notFound")
+        if child_id not in self._ended:
+            await self.look()
+            if child_id not in self._ended:  # it works in another server, or there is none
+                return ChildStatus("running" if child_id in self._thread.state.children else "notFound")
+        turn_id = self._ended[child_id].turn_id
+        if turn_id < self._asked.get(child_id, ""):
+            return ChildStatus("running")  # or has ended this moment
+        return ChildStatus("pendingInit") if not turn_id else (await self._end(child_id)).status
+
+    @property
+    def any_running(self) -> bool:
+        return any(self._is_running(child_id) for child_id in self._thread.state.children)
+
+    def _is_running(self, child_id: str) -> bool:
+        found = self._agents.find(child_id)
+        return found is not None and found.turn_id is not None
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether one has ended that an idle thread should go on for."""
+        thread = self._thread
+        children = thread.state.children
+        waking = [child_id for child_id in self.pending() if self._ended[child_id].wakes]
+        if not waking or thread.state.queue_held:
+            return False
+        if thread.goal.is_pursued or any(children[child_id].wake for child_id in waking):
+            return True
+        return thread.services.config_for(thread.settings).agents.wake_parent
+
+    async def wait(self, ids: Collection[str], timeout_s: float) -> dict[str, ChildStatus]:
+        """The first of them whose status is final, with others that are by then; none when it takes longer."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            changed = self._changed
+            found = {child_id: status for child_id in ids if (status := await self.status(child_id)).is_final}
+            if found:
+                return found
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await changed.wait()
+            except TimeoutError:
+                return {}
+
+    async def see(self, ids: Collection[str], turn: Turn) -> None:
+        """What `wait` found is told now: whoever calls this writes it, and the state, without waiting again."""
+        known = [child_id for child_id in self.pending() if child_id in ids]
+        self._see({child_id: await self._end(child_id) for child_id in known}, turn)
+
+    # --- what is done to them ---
+
+    async def start(self, new: NewChild, task: Sequence[UserInput], turn: Turn, *, wake: bool) -> None:
+        """Make a child that begins to work at once. Raises what stands in the way, and then there is none."""
+        thread = self._thread
+        self._ended[new.id] = _Ended("", wakes=False)
+        thread.change_state(
+            children={**thread.state.children, new.id: Child(nickname=new.place.nickname, seen="", wake=wake)}
+        )
+        thread.journal.write(thread.save())
+        try:
+            await thread.journal.flush()
+            child = await self._agents.make(thread, new)
+            params = TurnStartParams(thread_id=new.id, input=tuple(task))
+            self._asked[new.id] = (await child.start_turn(params, root_turn_id=turn.state.root_id)).turn.id
+        except BaseException:
+            self._forget(new.id)
+            if thread.journal.failure is None:
+                thread.journal.write(thread.save())
+            thread.services.spawn(self._agents.discard(new.id), f"removing the sub-agent {new.id}")
+            raise
+        counted = self._spawned[1] if self._spawned[0] == turn.id else 0
+        self._spawned = (turn.id, counted + 1)
+
+    def check_room(self, turn: Turn) -> None:
+        """Raises `RpcError` when there may be no more children now."""
+        limits = self._thread.services.config_for(self._thread.settings).agents
+        if self._agents.running(self._thread.session_id) >= limits.most:
+            raise RpcError(INVALID_REQUEST, LIMIT_REACHED)
+        if len(self._thread.state.children) >= MAX_OPEN:
+            raise RpcError(INVALID_REQUEST, f"{LIMIT_REACHED}: {MAX_OPEN} are open; close some")
+        if self._spawned[0] == turn.id and self._spawned[1] >= limits.max_spawns_per_turn:
+            text = f"{LIMIT_REACHED}: this turn has started {limits.max_spawns_per_turn} (agents.max_spawns_per_turn)"
+            raise RpcError(INVALID_REQUEST, text)
+
+    async def send(self, child_id: str, said: Sequence[UserInput], turn: Turn, *, interrupt: bool) -> str:
+        """Give a child more to do; the id of the turn that will."""
+        await self.look()
+        child = self._agents.find(child_id) or await self._agents.load(child_id)
+        running = child.turn_id
+        if interrupt and running is not None:
+            await child.interrupt(TurnInterruptParams(thread_id=child_id, turn_id=""))
+            await child.wait_turn()
+            entry = self._thread.state.children.get(child_id)
+            if entry is not None:  # that it ended so is no news: it was wanted
+                children = {**self._thread.state.children, child_id: structs.replace(entry, seen=running)}
+                self._thread.change_state(children=children)
+        elif running is None:
+            limits = self._thread.services.config_for(self._thread.settings).agents
+            if self._agents.running(self._thread.session_id) >= limits.most:
+                raise RpcError(INVALID_REQUEST, LIMIT_REACHED)
+        params = TurnStartParams(thread_id=child_id, input=tuple(said))
+        started = (await child.start_turn(params, root_turn_id=turn.state.root_id)).turn.id
+        self._asked[child_id] = started
+        return started
+
+    async def close(self, child_id: str, turn: Turn) -> ChildStatus:
+        """Take a child and those below it out of memory. How it was."""
+        before = await self.status(child_id)
+        await self._agents.close(child_id)
+        self._ended.pop(child_id, None)
+        await self.look()
+        if child_id in self._ended:
+            self._see({child_id: await self._end(child_id)}, turn)
+        self._forget(child_id)
+        return before
+
+    async def reopen(self, child_id: str) -> bool:
+        """Take up again a child that was closed; False when there is no such child of this thread."""
+        thread = self._thread
+        stored = await thread.store.load(child_id)
+        if stored is None or stored.record.parent_thread_id != thread.id:
+            return False
+        await self._agents.load(child_id)
+        if child_id not in thread.state.children:
+            state = read_state(stored.record.state, thread.store.location)
+            assert state.agent is not None
+            ended = [turn for turn in await thread.store.turns(child_id) if turn.status != "inProgress"]
+            self._ended[child_id] = _Ended(ended[-1].id if ended else "", wakes=False)
+            entry = Child(
+                nickname=state.agent.nickname,
+                seen=self._ended[child_id].turn_id,
+                tokens=state.usage.tokens_with_agents,
+                cost_usd=state.usage.cost_with_agents,
+            )
+            thread.change_state(children={**thread.state.children, child_id: entry})
+        return True
+
+    def interrupt(self) -> None:
+        """Interrupt what they do, and what those below them do."""
+        for child_id in self._thread.state.children:
+            if (child := self._agents.find(child_id)) is not None:
+                params = TurnInterruptParams(thread_id=child_id, turn_id="")
+                self._thread.services.spawn(child.interrupt(params), f"interrupting the sub-agent {child_id}")
+
+    def _forget(self, child_id: str) -> None:
+        children = self._open
+        children.pop(child_id, None)
+        self._thread.change_state(children=children)
+        self._ended.pop(child_id, None)
+        self._asked.pop(child_id, None)
+
+
+def notification(child_id: str, status: ChildStatus) -> str:
+    """How the model is told of an end."""
+    told = msgspec.json.encode({"agent_path": child_id, "status": status.for_model}).decode()
+    told = told.replace("</", "<\\/")  # what the child said must not end the notification
+    return f"{NOTIFICATION}\n{told}\n</subagent_notification>"
+
+
+async def _read_end(store: Store, child_id: str, turn_id: str) -> tuple[ChildStatus, Usage]:
+    record = await store.turn(child_id, turn_id)
+    if record is None or record.status in ("interrupted", "inProgress"):
+        return ChildStatus("interrupted"), read_usage(None if record is None else record.usage, store.location)
+    usage = read_usage(record.usage, store.location)
+    if record.status == "failed":
+        why = None if record.error is None else decode(record.error, TurnError).message
+        return ChildStatus("errored", why or "the turn failed"), usage
+    return ChildStatus("completed", await _last_message(store, child_id, record.number)), usage
+
+
+async def _last_message(store: Store, child_id: str, turn: int) -> str | None:
+    after: int | None = None
+    while True:
+        page = await store.items(child_id, turns=(turn, turn), after=after, limit=_PAGE, descending=True)
+        for record in page:
+            if record.type == "agentMessage":
+                return cut_to(decode(record.data, AgentMessageThreadItem).text, MAX_MESSAGE_TOKENS)
+        if len(page) < _PAGE:
+            return None
+        after = page[-1].number

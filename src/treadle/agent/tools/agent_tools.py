@@ -1,0 +1,476 @@
+"""The tools for sub-agents, `multi_agent_v1`: what a model is told of them, what its calls mean, and what people see of
+a call. What is done to a sub-agent is `Children`, what a role may say `agent_roles`.
+
+An item that was started always completes. Calls are made in the order in which the model has written them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from treadle.agent.agent_roles import Roles, find_roles
+from treadle.agent.thread.thread_children import ChildStatus
+from treadle.agent.tools.new_child import new_child
+from treadle.agent.tools.tool import Tool, ToolCall
+from treadle.agent.turn.pending_input import check_input, text_of
+from treadle.errors import ExecError, RpcError
+from treadle.execution.bounded_reads import FileSnapshot, KnownRead, read_in_thread
+from treadle.execution.project_files import ProjectFiles
+from treadle.protocol.app.item_parts import (
+    ImageUserInput,
+    LocalImageUserInput,
+    MentionUserInput,
+    SkillUserInput,
+    TextUserInput,
+    UserInput,
+)
+from treadle.protocol.app.items import CollabAgentToolCallThreadItem
+from treadle.tools.specs import ToolInputError
+
+if TYPE_CHECKING:
+    from treadle.agent.thread.thread import Thread
+    from treadle.agent.thread.thread_state import Settings
+    from treadle.agent.turn.turn import Turn
+    from treadle.config import Config
+
+NAMESPACE: Final = "multi_agent_v1"
+_Effect: TypeAlias = Literal["spawnAgent", "sendInput", "wait", "closeAgent", "resumeAgent"]
+DEFAULT_WAIT_MS: Final = 30_000
+MIN_WAIT_MS: Final = 10_000
+MAX_WAIT_MS: Final = 3_600_000
+MAX_TARGETS: Final = 256
+
+
+# --- what a model is told ---------------------------------------------------------------------------------------------
+
+
+_SPAWN: Final = (
+    "Starts a sub-agent: it works by itself on the task that you give it, beside you, and you are notified when it is "
+    "done. Only do so when the user, AGENTS.md or a skill asks for sub-agents, delegation or parallel work.\n"
+    "- Give it a task that is well defined and whole: it knows nothing but what you write, unless `fork_context`.\n"
+    "- Do yourself what you need next; do not do again what you have handed on. Wait only when you cannot go on "
+    "without the result.\n"
+    "- Sub-agents work in your folder, unless `isolation`: no two that change files there should run at a time, and "
+    "each should know which files are its own."
+)
+_TEXT: Final = {"type": "string"}
+
+
+def _text(description: str) -> dict[str, object]:
+    return {"type": "string", "description": description}
+
+
+def _flag(description: str) -> dict[str, object]:
+    return {"type": "boolean", "description": description}
+
+
+_ITEMS: Final = {
+    "type": "array",
+    "description": "The same in parts.",
+    "items": {
+        "type": "object",
+        "properties": {
+            "type": _text("text, image, local_image, skill or mention."),
+            "text": _text("Of a text."),
+            "image_url": _text("Of an image."),
+            "path": _text("Of a local_image, skill or mention."),
+            "name": _text("Of a skill or mention."),
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+def _function(name: str, description: str, properties: Mapping[str, object], *required: str) -> dict[str, object]:
+    parameters: dict[str, object] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        parameters["required"] = required
+    return {
+        "type": "function",
+        "name": name,
+        "description": description,
+        "strict": False,
+        "parameters": parameters,
+    }
+
+
+def namespace(roles: Roles) -> Raw:
+    """All the tools, as a member of `tools` in a request of the Responses API."""
+    described = "\n".join(f"- {role.name}: {role.description}" for role in roles.by_name.values())
+    close = _function(
+        "close_agent",
+        "Closes a sub-agent that is no longer needed, with its own, and returns how it was.",
+        {"target": _text("Its id, from spawn_agent.")},
+        "target",
+    )
+    resume = _function(
+        "resume_agent",
+        "Opens a sub-agent again that was closed, so that it can be sent input.",
+        {"id": _text("Its id.")},
+        "id",
+    )
+    send = _function(
+        "send_input",
+        "Gives a sub-agent more to do, or to know. It still has what it has seen and done.",
+        {
+            "target": _text("Its id, from spawn_agent."),
+            "message": _text("What you say to it."),
+            "items": _ITEMS,
+            "interrupt": _flag("Whether it should stop what it does now. Default: false."),
+        },
+        "target",
+    )
+    spawn = _function(
+        "spawn_agent",
+        _SPAWN,
+        {
+            "message": _text("The task."),
+            "items": _ITEMS,
+            "agent_type": _text(f"Its role. Default: `default`.\n{described}"),
+            "model": _text("Another model than yours, if the user asks for one."),
+            "model_provider": _text("The provider of that model, by its name in the settings, if it is not yours."),
+            "reasoning_effort": _text("Another effort than yours, if the user asks for one."),
+            "fork_context": _flag("Whether it sees what you and the user have said so far. Default: false."),
+            "isolation": {
+                **_text("`worktree` gives it a git worktree with a new branch, below the project."),
+                "enum": ["worktree"],
+            },
+            "wake": _flag("Whether you go on by yourself when it is done, also if you are idle. Default: false."),
+        },
+    )
+    wait = _function(
+        "wait_agent",
+        "Waits until the first of some sub-agents is done, and returns what it says; nothing when that takes longer.",
+        {
+            "targets": {"type": "array", "items": _TEXT, "description": "Their ids."},
+            "timeout_ms": {
+                "type": "number",
+                "description": f"Most milliseconds to wait, {MIN_WAIT_MS} to {MAX_WAIT_MS}. Default: "
+                f"{DEFAULT_WAIT_MS}. Rather wait for minutes than often.",
+            },
+        },
+        "targets",
+    )
+    spec = {
+        "type": "namespace",
+        "name": NAMESPACE,
+        "description": "Sub-agents: start them, talk to them, wait for them.",
+        "tools": [close, resume, send, spawn, wait],
+    }
+    return Raw(msgspec.json.encode(spec))
+
+
+def may_have_agents(thread: Thread, config: Config) -> bool:
+    depth = 0 if thread.state.agent is None else thread.state.agent.depth
+    return config.features.multi_agent and config.agents.enabled and depth < config.agents.max_depth
+
+
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+
+class KnownRoles(Struct, frozen=True):
+    """The roles of a place, and what a model is told of them."""
+
+    roles: Roles
+    spec: Raw
+    config: Config
+
+
+_known: Final[dict[tuple[object, ...], KnownRead[KnownRoles]]] = {}
+_MAX_KNOWN: Final = 64
+
+
+async def roles_for(settings: Settings, config: Config) -> KnownRoles:
+    """The roles that the sub-agents of a thread may have. Their files are read again when they have changed."""
+    place = (settings.cwd, settings.confinement, settings.has_environment, config.home)
+    known = _known.get(place)
+    if known is not None and known.value.config is config and known.is_current():
+        return known.value
+
+    def read() -> KnownRoles:
+        home = str(config.home)
+        snapshot = FileSnapshot(settings.cwd, home)
+        roles = find_roles(ProjectFiles(settings.cwd, home, settings.confinement, snapshot), config)
+        found = KnownRoles(roles, namespace(roles), config)
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        _known[place] = KnownRead(found, snapshot)
+        return found
+
+    try:
+        return await read_in_thread(read)
+    except TimeoutError:
+        roles = Roles({}, (f"agent roles were not looked for: the file system of {settings.cwd} does not answer",))
+        return KnownRoles(roles, namespace(roles), config)
+
+
+async def offered_spec(turn: Turn) -> Raw | None:
+    """What the model of a turn is told of these tools; None when its thread may have no sub-agents."""
+    thread = turn.thread
+    config = thread.services.config_for(thread.settings)
+    if not may_have_agents(thread, config):
+        return None
+    found = await roles_for(thread.settings, config)
+    for warning in found.roles.warnings:
+        thread.warn_once(turn, warning)
+    return found.spec
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    type: str = "text"
+    text: str = ""
+    image_url: str = ""
+    path: str = ""
+    name: str = ""
+
+
+class SpawnArguments(Struct, frozen=True, kw_only=True):
+    message: str | None = None
+    items: tuple[Part, ...] | None = None
+    agent_type: str | None = None
+    model: str | None = None
+    model_provider: str | None = None
+    reasoning_effort: str | None = None
+    fork_context: bool = False
+    isolation: Literal["worktree"] | None = None
+    wake: bool = False
+
+
+class SendArguments(Struct, frozen=True, kw_only=True):
+    target: str
+    message: str | None = None
+    items: tuple[Part, ...] | None = None
+    interrupt: bool = False
+
+
+class WaitArguments(Struct, frozen=True, kw_only=True):
+    targets: tuple[str, ...]
+    timeout_ms: float = DEFAULT_WAIT_MS
+
+
+class CloseArguments(Struct, frozen=True, kw_only=True):
+    target: str
+
+
+class ResumeArguments(Struct, frozen=True, kw_only=True):
+    id: str
+
+
+class AgentTools(Tool):
+    """All of the namespace."""
+
+    name = NAMESPACE
+    spec: Raw = Raw(b"")
+    exclusive = True
+    domain = "agents"
+
+    def answers(self, call: ToolCall) -> bool:
+        return not call.free_text and _tool(call) is not None
+
+    async def run(self, call: ToolCall) -> str:
+        name = _tool(call)
+        assert name is not None
+        return await _RUN[name](call)
+
+
+AGENT_TOOLS: Final = AgentTools()
+
+
+def _tool(call: ToolCall) -> str | None:
+    """The function that a call means, however its two parts were joined."""
+    if call.name in _RUN and call.namespace in (None, NAMESPACE):
+        return call.name
+    if not any(name in call.name for name in _RUN):
+        return None
+    from treadle.mcp.tool_specs import ToolNames  # loaded with the first call of another form
+
+    found = ToolNames({NAMESPACE: _RUN}, prefix="").find(call.namespace, call.name)
+    return None if found is None else found[1]
+
+
+class _Call:
+    """The item of a call."""
+
+    def __init__(self, call: ToolCall, tool: _Effect, receivers: Sequence[str] = (), **more: Any) -> None:
+        self._turn = call.turn
+        self._item = CollabAgentToolCallThreadItem(
+            id=call.id,
+            agents_states={},
+            receiver_thread_ids=tuple(receivers),
+            sender_thread_id=call.turn.thread.id,
+            status="inProgress",
+            tool=tool,
+            **more,
+        )
+        self._turn.items.start(self._item)
+
+    def complete(self, states: Mapping[str, ChildStatus], *, failed: bool = False, **more: Any) -> None:
+        """The state of the thread is stored in the same write."""
+        item = structs.replace(
+            self._item,
+            status="failed" if failed else "completed",
+            agents_states={child_id: status.on_wire for child_id, status in states.items()},
+            **more,
+        )
+        self._turn.items.complete(item, self._turn.thread.save())
+
+    def not_found(self, child_id: str) -> str:
+        self.complete({child_id: ChildStatus("notFound")}, failed=True)
+        return f"agent with id {child_id[:200]} not found"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _input(message: str | None, items: tuple[Part, ...] | None) -> tuple[UserInput, ...]:
+    if message is not None and items is not None:
+        raise ToolInputError("Provide either message or items, but not both")
+    if message is None and items is None:
+        raise ToolInputError("Provide one of: message or items")
+    parts = (TextUserInput(text=message),) if message is not None else tuple(map(_part, items or ()))
+    if not parts or (message is not None and not message.strip()):
+        raise ToolInputError("Empty message can't be sent to an agent")
+    try:
+        check_input(parts)
+    except RpcError as error:
+        raise ToolInputError(error.message) from None
+    return parts
+
+
+def _part(part: Part) -> UserInput:
+    match part.type:
+        case "text":
+            return TextUserInput(text=part.text)
+        case "image":
+            return ImageUserInput(url=part.image_url)
+        case "local_image":
+            return LocalImageUserInput(path=part.path)
+        case "skill":
+            return SkillUserInput(name=part.name, path=part.path)
+        case "mention":
+            return MentionUserInput(name=part.name, path=part.path)
+    raise ToolInputError(f"items: there is no type `{part.type[:40]}`")
+
+
+async def _spawn(call: ToolCall) -> str:
+    given, turn = call.arguments(SpawnArguments), call.turn
+    task = _input(given.message, given.items)
+    item = _Call(
+        call,
+        "spawnAgent",
+        prompt=text_of(task),
+        model=given.model or "",
+        reasoning_effort=given.reasoning_effort or turn.settings.effort,
+    )
+    try:
+        try:
+            turn.thread.children.check_room(turn)
+            thread = turn.thread
+            known = await roles_for(thread.settings, thread.services.config_for(thread.settings))
+            new, extra = await new_child(turn, given, known.roles, text_of(task))
+            await turn.thread.children.start(new, task, turn, wake=given.wake)
+        except (RpcError, ExecError) as error:
+            raise ToolInputError(f"collab spawn failed: {error.message}") from None
+    except BaseException:
+        item.complete({}, failed=True)
+        raise
+    item.complete(
+        {new.id: ChildStatus("pendingInit")},
+        receiver_thread_ids=(new.id,),
+        model=new.settings.model,
+        reasoning_effort=new.settings.effort,
+    )
+    return _json({"agent_id": new.id, "nickname": new.place.nickname, **extra})
+
+
+async def _send(call: ToolCall) -> str:
+    given, children = call.arguments(SendArguments), call.turn.thread.children
+    said = _input(given.message, given.items)
+    item = _Call(call, "sendInput", (given.target,), prompt=text_of(said))
+    before = ChildStatus("errored")
+    try:
+        before = await children.status(given.target)
+        if before.word == "notFound":
+            return item.not_found(given.target)
+        try:
+            submission = await children.send(given.target, said, call.turn, interrupt=given.interrupt)
+        except (RpcError, ExecError) as error:
+            raise ToolInputError(f"collab tool failed: {error.message}") from None
+    except BaseException:
+        item.complete({given.target: before}, failed=True)
+        raise
+    item.complete({given.target: before})
+    return _json({"submission_id": submission})
+
+
+async def _wait(call: ToolCall) -> str:
+    given, children = call.arguments(WaitArguments), call.turn.thread.children
+    targets = tuple(dict.fromkeys(given.targets))
+    if not targets:
+        raise ToolInputError("agent ids must be non-empty")
+    if len(targets) > MAX_TARGETS:
+        raise ToolInputError(f"at most {MAX_TARGETS} agents can be waited for")
+    item = _Call(call, "wait", targets)
+    found: dict[str, ChildStatus] = {}
+    try:
+        timeout_ms = min(max(given.timeout_ms, MIN_WAIT_MS), MAX_WAIT_MS)
+        found = await children.wait(targets, timeout_ms / 1000)
+        await children.see(found, call.turn)
+    except BaseException:
+        item.complete({}, failed=True)
+        raise
+    # From here to the output nothing is awaited: that the model is told, and that it was, are one write.
+    failed = any(status.word in ("notFound", "errored") for status in found.values())
+    item.complete(found, failed=failed)
+    told = {child_id: status.for_model for child_id, status in found.items()}
+    return _json({"status": told, "timed_out": not found})
+
+
+async def _close(call: ToolCall) -> str:
+    given, children = call.arguments(CloseArguments), call.turn.thread.children
+    item = _Call(call, "closeAgent", (given.target,))
+    try:
+        if (await children.status(given.target)).word == "notFound":
+            return item.not_found(given.target)
+        before = await children.close(given.target, call.turn)
+    except BaseException:
+        item.complete({}, failed=True)
+        raise
+    item.complete({given.target: before})
+    return _json({"previous_status": before.for_model})
+
+
+async def _resume(call: ToolCall) -> str:
+    given, children = call.arguments(ResumeArguments), call.turn.thread.children
+    item = _Call(call, "resumeAgent", (given.id,))
+    try:
+        status = await children.status(given.id)
+        if status.word == "notFound":
+            try:
+                if not await children.reopen(given.id):
+                    return item.not_found(given.id)
+            except RpcError as error:
+                raise ToolInputError(f"collab resume failed: {error.message}") from None
+            status = ChildStatus("pendingInit")
+    except BaseException:
+        item.complete({}, failed=True)
+        raise
+    item.complete({given.id: status})
+    return _json({"status": status.for_model})
+
+
+_RUN: Final[dict[str, Callable[[ToolCall], Awaitable[str]]]] = {
+    "spawn_agent": _spawn,
+    "send_input": _send,
+    "wait_agent": _wait,
+    "close_agent": _close,
+    "resume_agent": _resume,
+}

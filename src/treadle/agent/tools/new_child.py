@@ -1,0 +1,235 @@
+"""What a new sub-agent begins with: its settings, which are never more than its parent's, its name, what it has seen,
+and a git worktree of its own if it is to have one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from treadle.agent.event import new_id
+from treadle.agent.thread.thread_children import NOTIFICATION, NewChild
+from treadle.agent.thread.thread_state import AgentPlace, Settings, check_provider
+from treadle.agent.turn.pending_input import MAX_PREVIEW
+from treadle.config.layers import join_key
+from treadle.errors import RpcError, TreadleError
+from treadle.execution.bounded_reads import read_in_thread
+from treadle.execution.project_files import ProjectFiles
+from treadle.execution.sandbox.policy import policy_from_wire
+from treadle.execution.sandbox.profile_sandbox import Confinement, narrowed
+from treadle.execution.sandbox.sandbox_modes import is_unconfined, sandbox_for
+from treadle.tools.specs import ToolInputError, built_in_names
+
+if TYPE_CHECKING:
+    from treadle.agent.agent_roles import AgentRole, Roles
+    from treadle.agent.thread.thread import Thread
+    from treadle.agent.tools.agent_tools import SpawnArguments
+    from treadle.agent.turn.turn import Turn
+    from treadle.config import Config
+
+# A role that lists one of these among its tools may have sub-agents of its own.
+AGENT_TOOL_NAMES: Final = frozenset({"multi_agent_v1", "spawn_agent"})
+
+
+async def new_child(
+    turn: Turn, given: SpawnArguments, roles: Roles, preview: str
+) -> tuple[NewChild, dict[str, object]]:
+    """The child, and what its parent is told of it besides its name. Raises `ToolInputError`."""
+    thread, settings = turn.thread, turn.settings
+    config = thread.services.config_for(settings)
+    if given.fork_context and given.agent_type is not None:
+        raise ToolInputError(
+            "Full-history forked agents inherit the parent agent type; omit agent_type, or spawn without a "
+            "full-history fork."
+        )
+    parent = thread.state.agent
+    name = given.agent_type or (parent.role if given.fork_context and parent is not None else "default")
+    role = roles.by_name.get(name)
+    if role is None:
+        raise ToolInputError(f"unknown agent_type '{name[:100]}'")
+    place = AgentPlace(
+        parent_id=thread.id,
+        root_id=thread.session_id,
+        depth=1 if parent is None else parent.depth + 1,
+        nickname=_nickname(thread, role),
+        role=role.name,
+    )
+    chosen = child_settings(settings, role, given, config)
+    history = _said(turn) if given.fork_context else ()
+    child_id = new_id()
+    told: dict[str, object] = {}
+    if (given.isolation or role.table.isolation) is not None:
+        branch = f"agents/{re.sub('[^a-z0-9]+', '-', place.nickname.lower()).strip('-')}-{child_id[-6:]}"
+        folder = await _worktree(thread, branch)
+        chosen = moved(chosen, folder)
+        place = structs.replace(place, branch=branch)
+        told = {"worktree": folder, "branch": branch}
+    return NewChild(child_id, chosen, place, preview[:MAX_PREVIEW], history), told
+
+
+def child_settings(settings: Settings, role: AgentRole, given: SpawnArguments, config: Config) -> Settings:
+    """What a child runs with: what its parent does, the role, and what the call asks for where the role says nothing.
+    It plans nothing, and it never may do more than its parent. Raises `ToolInputError`."""
+    table, agents = role.table, config.agents
+    sandbox = child_sandbox(settings, role, config)
+    provider = table.model_provider or given.model_provider or settings.model_provider
+    model = table.model or given.model or agents.default_subagent_model
+    try:
+        check_provider(config, provider)
+    except RpcError:
+        known = ", ".join(sorted(config.providers))
+        raise ToolInputError(f"Unknown model provider `{provider[:100]}` for spawn_agent. There are: {known}") from None
+    if model is None:
+        same = provider == settings.model_provider
+        model = settings.model if same else config.model_choice(None, provider).model
+    instructions = settings.developer_instructions
+    if table.developer_instructions is not None:
+        before = instructions or config.developer_instructions
+        instructions = "\n\n".join(text for text in (before, table.developer_instructions) if text)
+    effort = table.model_reasoning_effort or given.reasoning_effort or agents.default_subagent_reasoning_effort
+    return structs.replace(
+        settings,
+        model=model,
+        model_provider=provider,
+        effort=effort or settings.effort,
+        sandbox=sandbox,
+        profile=settings.profile if sandbox is settings.sandbox else None,
+        developer_instructions=instructions,
+        config={**(settings.config or {}), **_overrides(role, config)} or None,
+        dynamic_tools=(),
+        mode="default",
+        mode_instructions=None,
+    )
+
+
+def child_sandbox(settings: Settings, role: AgentRole, config: Config) -> Confinement:
+    """Never wider than what is in force for the parent now."""
+    allowed = settings.sandbox if settings.in_force is settings.confinement else settings.in_force
+    mode = role.table.sandbox_mode
+    found = narrowed(allowed, mode, config.sandbox_policy("workspace-write"))
+    if found is None:
+        raise ToolInputError(
+            f"the agent_type '{role.name}' has sandbox_mode = \"{mode}\", which is more than this thread may do; take "
+            "another one"
+        )
+    return found
+
+
+def _overrides(role: AgentRole, config: Config) -> dict[str, Any]:
+    """The settings of a child that switch off what its role leaves out."""
+    table = role.table
+    changes: dict[str, Any] = {}
+    if table.tools is not None:
+        for name in sorted(built_in_names() - set(table.tools)):
+            changes[join_key(("tools", name))] = False
+        changes["features.multi_agent"] = bool(AGENT_TOOL_NAMES & set(table.tools))
+    if table.mcp_servers is not None:
+        for name, server in config.mcp_servers.items():
+            is_wanted = name in table.mcp_servers
+            if server.problem is None and server.enabled != is_wanted and (role.own or not is_wanted):
+                changes[join_key(("mcp_servers", name, "enabled"))] = is_wanted
+    return changes
+
+
+# --- a worktree -------------------------------------------------------------------------------------------------------
+
+
+class _Place(Struct, frozen=True):
+    """Where worktrees are made; see `treadle.execution.worktrees.WorktreePlace`."""
+
+    path: str
+    worktrees: str
+    base: str | None = "HEAD"
+
+
+async def _worktree(thread: Thread, branch: str) -> str:
+    """The folder of a new branch, where the parent may write too."""
+    from treadle.execution.worktrees import WORKTREES, Worktrees  # loaded with the first of them
+
+    settings, home = thread.settings, thread.services.home
+
+    def look() -> tuple[str | None, bool]:
+        top = ProjectFiles(settings.cwd, home, settings.confinement).repository
+        if top is None or is_unconfined(settings.in_force):
+            return top, top is not None
+        policy = policy_from_wire(sandbox_for(settings.in_force, settings.cwd, home=home))
+        place = os.path.realpath(os.path.join(top, WORKTREES, branch))
+        return top, policy is not None and policy.access(place) == "write"
+
+    try:
+        top, is_allowed = await read_in_thread(look)
+        if top is None:
+            raise ToolInputError(f'isolation = "worktree" needs a git repository, which {settings.cwd} is not in')
+        if not is_allowed:
+            raise ToolInputError(f'isolation = "worktree" needs the right to write in {os.path.join(top, WORKTREES)}')
+        environment = await thread.services.environment()
+        return await Worktrees(_Place(settings.cwd, WORKTREES), environment).folder(branch)
+    except (TreadleError, TimeoutError) as error:
+        if isinstance(error, ToolInputError):
+            raise
+        raise ToolInputError(f"there is no worktree: {error}") from None
+
+
+def moved(settings: Settings, folder: str) -> Settings:
+    """The settings for work in another folder, which takes the place of the one before."""
+    roots = settings.workspace_roots
+    if roots is not None:
+        roots = tuple(folder if root == settings.cwd else root for root in roots)
+    return structs.replace(settings, cwd=folder, workspace_roots=roots)
+
+
+# --- what was said ----------------------------------------------------------------------------------------------------
+
+
+class _Said(Struct):
+    type: str = ""
+    role: str = ""
+    phase: str | None = None
+    content: Raw = Raw(b"")
+
+
+_said_of = msgspec.json.Decoder(_Said)
+
+
+def _said(turn: Turn) -> tuple[Raw, ...]:
+    """What the user and the model have said to each other."""
+    kept: list[Raw] = []
+    for item in turn.history.items:
+        try:
+            message = _said_of.decode(item)
+        except msgspec.DecodeError:  # a client has injected it
+            continue
+        is_said = message.type == "message" and message.role in ("user", "assistant")
+        if is_said and message.phase != "commentary" and NOTIFICATION.encode() not in bytes(message.content):
+            kept.append(item)
+    return tuple(kept)
+
+
+# --- its name ---------------------------------------------------------------------------------------------------------
+
+
+def _nickname(thread: Thread, role: AgentRole) -> str:
+    taken = {child.nickname for child in thread.state.children.values()}
+    names = role.table.nickname_candidates or _NICKNAMES
+    free = [name for name in names if name not in taken]
+    if free:
+        return random.choice(free)
+    number = 2
+    while (name := f"{names[len(taken) % len(names)]} {number}") in taken:
+        number += 1
+    return name
+
+
+_NICKNAMES: Final = (
+    *("Ada", "Archimedes", "Aristotle", "Avicenna", "Bacon", "Bohr", "Boole", "Carson", "Chandra", "Copernicus"),
+    *("Curie", "Darwin", "Descartes", "Einstein", "Emmy", "Erdos", "Euclid", "Euler", "Faraday", "Fermat", "Feynman"),
+    *("Galileo", "Gauss", "Goodall", "Grace", "Halley", "Hegel", "Herschel", "Hopper", "Hume", "Hypatia", "Kant"),
+    *("Kepler", "Lamarr", "Leibniz", "Linnaeus", "Locke", "Lovelace", "Maxwell", "McClintock", "Meitner", "Mendel"),
+    *("Newton", "Noether", "Ohm", "Pascal", "Pasteur", "Planck", "Plato", "Poincare", "Ptolemy", "Raman", "Ramanujan"),
+    *("Rawls", "Rosalind", "Sagan", "Socrates", "Spinoza", "Tesla", "Turing", "Volta", "Weil", "Wittgenstein", "Zeno"),
+)
