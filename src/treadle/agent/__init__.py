@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.agent.thread.model_history import ABORTED, History, repaired, with_origin
     from treadle.agent.thread.thread import Thread
     from treadle.agent.thread.thread_handle import ThreadHandle
-    from treadle.agent.thread.thread_hooks import SubAgent
     from treadle.agent.thread.thread_mcp import REST_S
     from treadle.agent.thread.thread_queue import MAX_QUEUED
     from treadle.agent.thread.thread_reading import make_cursor, read_cursor, turns_with_items, wire_turn

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
+from kit.agents_model import AgentsModel, do, spawn, wait
 from system.agent.scene import scene, shell
 from system.hooks.hooks_scene import FULL_ACCESS, runs, warnings
 from treadle import ArgumentError, AsyncCodex, Codex, CodexConfig
-from treadle.agent import SubAgent
 from treadle.hooks import (
     HookInput,
     HookResult,
@@ -218,29 +219,26 @@ async def test_a_sub_agent_starts_and_stops_as_one(tmp_path: Path) -> None:
         "SubagentStop": PythonHook(again, matcher="explorer"),
         "Stop": note,
     }
-    with AppServerHarness(tmp_path, settings=FULL_ACCESS) as harness:
+    with AgentsModel() as model, AppServerHarness(tmp_path, model=model, settings=FULL_ACCESS) as harness:
         async with (
             AppServer(home=harness.home, cwd=str(harness.workspace), hooks=hooks) as server,
             harness.connect(server=server) as client,
         ):
             thread_id = (await client.request("thread/start", {}))["thread"]["id"]
-            harness.model.enqueue_assistant_message("as a thread")
-            await client.run_turn(thread_id, "go")
-            assert [given.event for given in told] == ["SessionStart", "Stop"]
-            told.clear()
-            thread = server.threads.find(thread_id)._thread
-            assert thread.hooks is not None
-            thread.hooks.agent = SubAgent(session_id="parent", id=thread_id, type="explorer")
-            thread.note_session_source("startup")
-            harness.model.enqueue_assistant_message("as a sub-agent")
-            harness.model.enqueue_assistant_message("really")
-            await client.run_turn(thread_id, "go")
-        assert "child context" in str(harness.model.requests()[1].json)
-    assert [given.event for given in told] == ["SubagentStop", "SubagentStop"]  # no agent is of the type `x`
-    first, second = told
-    assert (first.session_id, first.agent_id, first.agent_type) == ("parent", thread_id, "explorer")
+            held = spawn({"hold": "go", "say": "as a sub-agent"}, agent_type="explorer")
+            params = {"threadId": thread_id, "input": [{"type": "text", "text": do(held, wait("$1"), "done")}]}
+            turn_id = (await client.request("turn/start", params))["turn"]["id"]
+            await client.wait_for("item/started", lambda given: given["item"].get("tool") == "wait")
+            model.gates["go"].set()
+            await client.turn_end(turn_id)
+            ids = [each["params"]["thread"]["id"] for each in client.told("thread/started")]
+        [child_id] = [each for each in ids if each != thread_id]
+        assert "child context" in str(model.of(child_id)[0].json)
+    assert [given.event for given in told] == ["SessionStart", "SubagentStop", "SubagentStop", "Stop"]
+    _, first, second, last = told  # no agent is of the type `x`
+    assert (first.session_id, first.agent_id, first.agent_type) == (thread_id, child_id, "explorer")
     assert (first.stop_hook_active, second.stop_hook_active) == (False, True)
-    assert (first.last_assistant_message, second.last_assistant_message) == ("as a sub-agent", "really")
+    assert (last.session_id, last.agent_id) == (thread_id, UNSET)
 
 
 def test_a_prompt_that_a_function_adds_to(harness: AppServerHarness) -> None:
