@@ -1,4 +1,4 @@
-"""`python -m bench hands`: what skills and hooks cost a turn. Each part is a module of its own, with a `measure`."""
+"""`python -m bench hands`: what skills, hooks and sub-agents cost. Each part is a module with a `measure`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from bench import hands_hooks, hands_skills, machine
+from bench import hands_agents, hands_hooks, hands_skills, machine
 
 PARTS: Final[Mapping[str, Callable[[], Mapping[str, float]]]] = {
     "skills": hands_skills.measure,
     "hooks": hands_hooks.measure,
+    "agents": hands_agents.measure,
 }
 
 

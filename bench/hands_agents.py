@@ -1,23 +1,25 @@
-"""`python -m bench.hands_agents`: what a sub-agent costs, on our app-server and on the real one: from the moment when
-the mock model has written the call to the arrival of the child's first request. It is to be a part of `bench hands`.
+"""What a sub-agent costs, on our app-server and on the real one: part `agents` of `python -m bench hands`.
+
+It is the time from the moment when the mock model has written the call to the arrival of the child's first request.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Final
 
 from bench.app_server import programs
 from bench.app_server.__main__ import servers_of
 from treadle.testing import MockModel, RecordedRequest, replies
 from treadle.testing.replies import Reply
 
-CHILD_HEADER = "x-codex-parent-thread-id"
+CHILD_HEADER: Final = "x-codex-parent-thread-id"
+WARM_UP: Final = 2
+SPAWNS: Final = 40
 
 
 class SpawningModel(MockModel):
@@ -55,25 +57,19 @@ class SpawningModel(MockModel):
         return replies.sse_reply(events)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.hands_agents", description=(__doc__ or "").strip())
-    parser.add_argument("--quick", action="store_true", help="fewer of them")
-    parser.add_argument("--without-real", action="store_true", help="only our server")
-    options = parser.parse_args(arguments)
-    times = 10 if options.quick else 40
-    print("| from the call to the child's first request | ms |\n|---|---|")
-    for server in servers_of(without_real=options.without_real):
+def measure() -> Mapping[str, float]:
+    """Milliseconds by server; medians."""
+    found: dict[str, float] = {}
+    for server in servers_of(without_real=False):
         with SpawningModel() as model, programs.home_for(model.base_url) as home:
             config = home / "config.toml"
             config.write_text(config.read_text().replace(f"{model.base_url}/d1", model.base_url))  # a model of ours
             with programs.running(server, home) as up:
-                for _ in range(times + 2):  # each in a thread of its own: the real server limits those that are done
+                for _ in range(
+                    WARM_UP + SPAWNS
+                ):  # each in a thread of its own: the real one limits those that are done
                     up.client.turn(up.client.start_threads(1)[0])
-            taken = model.taken_ms[2:]
-            print(f"| {server.version} | {statistics.median(taken):.2f} |")
-            sys.stdout.flush()
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+            found[f"{server.version}: from the call to the child's first request"] = statistics.median(
+                model.taken_ms[WARM_UP:]
+            )
+    return found
