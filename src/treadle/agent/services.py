@@ -87,7 +87,10 @@ class Services(Protocol):
 
 class McpServices(Protocol):
     def connect(self, config: McpServerConfig, cwd: str, user: ThreadServer) -> McpServer:
-        """A server for a thread: one of its own, or the one that is shared. It is started by whoever uses it."""
+        """The server of a thread and its sub-agents, or the one of all threads. It is started by whoever uses it."""
+
+    def is_shared(self, server: McpServer) -> bool:
+        """Whether other threads use it too, or may."""
 
     async def disconnect(self, server: McpServer, user: ThreadServer) -> None:
         """The thread does not need it any more: end it, unless another thread does."""

@@ -1,8 +1,10 @@
-"""`McpServers`: the MCP servers of all threads. It makes the connection of each, and owns those that threads share.
+"""`McpServers`: the connections to the MCP servers of all threads.
 
-A server with `share = true` is one process, or one session, for all threads with the same settings for it. What it asks
-goes to the thread that has a call under way; where several have, nobody can tell which one is meant, and the answer is
-no. It starts in its own `cwd`, else in the home: it belongs to no thread.
+A connection belongs to a thread and its sub-agents, as long as they have the same settings for it and work in the same
+folder: many servers keep something, a page or a shell, that they go on with. With `share = true` it is one process, or
+one session, for all threads with the same settings; it starts in its own `cwd`, else in the home. What a server asks
+goes to the thread that has a call under way. Where several have that belong to different people, nobody can tell who is
+meant, and the answer is no.
 """
 
 from __future__ import annotations
@@ -51,26 +53,33 @@ class McpServers:
     def __init__(self, server: AppServer) -> None:
         self._server = server
         self._shared: dict[bytes, SharedServer] = {}
-        self._own: dict[McpServer, McpServerConfig] = {}  # of the threads
         self._http: McpHttp | None = None
         self._logins: set[str] = set()  # that wait for a browser
 
     def connect(self, config: McpServerConfig, cwd: str, user: ThreadServer) -> McpServer:
-        if not config.share:
-            made = self._make(config, cwd, user, user.status_changed)
-            self._own[made] = connection_of(config)
-            return made
-        shared = self._of_no_thread(config)
-        shared.users.add(user)
+        shared = self._for_all(config) if config.share else self._find(config, cwd, user.session_id)
+        shared.users[user] = None
         return shared.server
 
-    def _of_no_thread(self, config: McpServerConfig) -> SharedServer:
-        key = msgspec.json.encode(connection_of(config), order="deterministic")
+    def is_shared(self, server: McpServer) -> bool:
+        shared = self._of(server)
+        return shared is not None and (shared.session_id is None or len(shared.users) > 1)
+
+    def _for_all(self, config: McpServerConfig) -> SharedServer:
+        return self._find(config, self._server.home, None)
+
+    def _find(self, config: McpServerConfig, cwd: str, session_id: str | None) -> SharedServer:
+        wanted = connection_of(config)
+        place = None if session_id is None else (session_id, cwd)
+        key = msgspec.json.encode((place, wanted), order="deterministic")
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._shared[key] = SharedServer(key)
-            shared.server = self._make(connection_of(config), self._server.home, shared, shared.status_changed)
+            shared = self._shared[key] = SharedServer(key, wanted, session_id)
+            shared.server = self._make(wanted, cwd, shared, shared.status_changed)
         return shared
+
+    def _of(self, server: McpServer) -> SharedServer | None:
+        return next((shared for shared in self._shared.values() if shared.server is server), None)
 
     def _make(
         self, config: McpServerConfig, cwd: str, handler: McpHandler, on_status: Callable[[McpStatus], None]
@@ -96,12 +105,8 @@ class McpServers:
         )
 
     async def disconnect(self, server: McpServer, user: ThreadServer) -> None:
-        shared = next((shared for shared in self._shared.values() if shared.server is server), None)
-        if shared is None:
-            self._own.pop(server, None)
-            await server.close()
-        else:
-            shared.users.discard(user)
+        if (shared := self._of(server)) is not None:
+            shared.users.pop(user, None)
             await self._close_unused(shared)
 
     async def _close_unused(self, shared: SharedServer) -> None:
@@ -115,10 +120,10 @@ class McpServers:
         if not config.enabled:
             return None
         wanted = connection_of(config)
-        running = (one for one, other in self._own.items() if other == wanted and one.state == "connected")
-        found = next(running, None)
+        servers = (shared.server for shared in self._shared.values() if shared.config == wanted)
+        found = next((server for server in servers if server.state == "connected"), None)
         if found is None:
-            shared = self._of_no_thread(config)
+            shared = self._for_all(config)
             shared.look_at(lambda: self._server.spawn(self._close_unused(shared), f"end of MCP server {config.name}"))
             found = shared.server
         try:
@@ -138,7 +143,7 @@ class McpServers:
         return None
 
     async def close(self) -> None:
-        """End those that belong to no thread; threads end their own."""
+        """End those that no thread has ended."""
         shared, self._shared = self._shared.values(), {}
         for each in shared:
             if each.looked_at is not None:
@@ -194,14 +199,16 @@ class McpServers:
 
 
 class SharedServer:
-    """One server for several threads, as an `McpHandler`: it passes on what the server asks and says. One that was only
-    looked at has no users: whatever it asks is declined."""
+    """The server of a session, or of all when `session_id` is None, as an `McpHandler`: it passes on what the server
+    asks and says. One that was only looked at has no users: whatever it asks is declined."""
 
     server: McpServer
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes = b"", config: McpServerConfig | None = None, session_id: str | None = None) -> None:
         self.key: bytes = key
-        self.users: set[ThreadServer] = set()
+        self.config: McpServerConfig | None = config
+        self.session_id: str | None = session_id
+        self.users: dict[ThreadServer, None] = {}
         self.looked_at: asyncio.TimerHandle | None = None  # until then it stays
 
     def look_at(self, then: Callable[[], object]) -> None:
@@ -217,7 +224,8 @@ class SharedServer:
 
     def _caller(self) -> ThreadServer | None:
         calling = [user for user in self.users if user.has_call]
-        return calling[0] if len(calling) == 1 else None
+        # Those of a session ask the same people.
+        return calling[0] if len(calling) == 1 or (calling and self.session_id is not None) else None
 
     async def elicit(self, params: ElicitParams) -> ElicitResult:
         caller = self._caller()
@@ -230,7 +238,8 @@ class SharedServer:
         return await caller.sample(params)
 
     def roots(self) -> list[Root]:
-        caller = self._caller()
+        # Those of a session work in the same folder. It is asked for before there are calls.
+        caller = self._caller() if self.session_id is None else next(iter(self.users), None)
         return [] if caller is None else caller.roots()
 
     def status_changed(self, status: McpStatus) -> None:

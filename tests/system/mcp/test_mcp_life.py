@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kit.agents_model import AgentsModel, do, spawn, wait
 from kit.app_program import stdio_server
 from kit.processes import DEADLINE_S, state_of
 from system.agent.order import check_thread
@@ -335,6 +336,63 @@ async def test_without_share_each_thread_has_its_own(tmp_path: Path) -> None:
         for _ in range(2):
             await talk(stage, await stage.start())
         assert len(set(processes(tmp_path))) == 2
+
+
+# --- sub-agents -------------------------------------------------------------------------------------------------------
+
+
+def echo(text: str) -> Json:
+    return {"call": "mcp__probe__echo", "args": {"text": text}}
+
+
+async def test_a_thread_and_its_sub_agents_have_one_process(tmp_path: Path) -> None:
+    """Many servers keep something, a page or a shell, that both go on with."""
+    with AgentsModel() as model:
+        async with mcp_scene(tmp_path, model=model) as stage:
+            thread = await stage.start()
+            script = do(echo("parent"), spawn(echo("child"), "child is done"), wait("$1"), "parent is done")
+            assert (await stage.run(thread, script))["status"] == "completed"
+            [child] = [each["params"]["thread"]["id"] for each in stage.client.told("thread/started")][1:]
+            assert [each["params"]["_meta"]["threadId"] for each in heard(tmp_path, "tools/call")] == [thread, child]
+            told = [each["params"] for each in stage.client.told(STATUS)]
+            assert [each["status"] for each in told if each["threadId"] == child] == ["ready"]
+            (pid,) = processes(tmp_path)
+            assert is_alive(pid)
+            # It ends with the last of them, and the other threads have their own.
+            await stage.run(await stage.start(), do(echo("stranger"), "done"))
+            assert len(set(processes(tmp_path))) == 2
+            await stage.client.request("thread/archive", {"threadId": thread})
+            await gone(pid)
+
+
+async def test_a_sub_agent_that_rests_stops_nothing_of_its_parent(tmp_path: Path) -> None:
+    with AgentsModel() as model:
+        async with mcp_scene(tmp_path, model=model) as stage:
+            thread = await stage.start()
+            await stage.run(thread, do(echo("parent"), spawn(echo("child"), "child is done"), wait("$1"), "done"))
+            (pid,) = processes(tmp_path)
+            [child] = [each["params"]["thread"]["id"] for each in stage.client.told("thread/started")][1:]
+            for rests, alive in ((child, True), (thread, False)):
+                mcp = stage.server.threads.find(rests)._thread.mcp
+                assert mcp is not None
+                await mcp.stop()
+                assert is_alive(pid) is alive
+            await stage.run(thread, do(echo("again"), "done"))
+            assert len(processes(tmp_path)) == 2
+
+
+async def test_what_a_server_asks_goes_to_the_sub_agent_that_called_it(tmp_path: Path) -> None:
+    table = probe_table(tmp_path, default_tools_approval_mode="approve")
+    settings: Any = {"full_access": False, "approval_policy": "on-request", "sandbox_mode": "workspace-write"}
+    with AgentsModel() as model:
+        async with mcp_scene(tmp_path, table, model=model, **settings) as stage:
+            stage.client.answer = lambda asked: {"action": "accept", "content": {"name": "Ann"}}
+            ask = {"call": "mcp__probe__ask", "args": {}}
+            await stage.run(await stage.start(), do(echo("parent"), spawn(ask, "done"), wait("$1"), "done"))
+            [child] = [each["params"]["thread"]["id"] for each in stage.client.told("thread/started")][1:]
+            (asked,) = stage.client.told("mcpServer/elicitation/request")
+            assert asked["params"]["threadId"] == child
+            assert len(processes(tmp_path)) == 1
 
 
 # --- without any ------------------------------------------------------------------------------------------------------

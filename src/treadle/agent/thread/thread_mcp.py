@@ -6,8 +6,8 @@ waits for it, as long as the settings allow; the next turn does not wait for one
 thread that rests stops its servers, and they come back with the next turn. What a server asks the user belongs to its
 calls under way: with the last of them the question is taken back.
 
-What a connection is, and how it is restarted when it dies, is `treadle.mcp`; which servers threads share is the
-business of `McpServices`.
+What a connection is, and how it is restarted when it dies, is `treadle.mcp`; that a thread and its sub-agents have one
+together, and which threads share theirs, is the business of `McpServices`.
 """
 
 from __future__ import annotations
@@ -260,6 +260,10 @@ class ThreadServer:
         self._closed = False
         self._reported = False
 
+    @property
+    def session_id(self) -> str:
+        return self._thread.session_id
+
     # --- its life ---
 
     @property
@@ -284,7 +288,10 @@ class ThreadServer:
 
     async def start(self) -> None:
         """Start it and wait for that. How it goes is published; whoever needs the server looks at its `state`."""
+        is_new = self._connection is None
         try:
+            if is_new and self.connection.state == "connected":  # for another thread of the session
+                self.publish_state()
             await self.connection.ready()
         except McpError as error:
             logger.info("an MCP server is not there", {"server": self.config.name, "reason": error.message})
@@ -326,10 +333,12 @@ class ThreadServer:
         return None if info is None else info.instructions
 
     async def stop(self) -> None:
-        """It comes back when it is started again; its tools stay known, unless it is shared."""
-        if self.config.share:
+        """It comes back when it is started again; its tools stay known, unless another thread goes on with it."""
+        if self._connection is None:
+            return
+        if self._thread.services.mcp.is_shared(self._connection):
             await self._disconnect()
-        elif self._connection is not None:
+        else:
             await self._connection.stop()
 
     async def close(self) -> None:
@@ -471,7 +480,7 @@ class ThreadServer:
         return answer
 
     def roots_changed(self) -> None:
-        """One that is shared has no roots of its own: it asks for those of whoever calls it."""
+        """One of all threads has no roots of its own: it asks for those of whoever calls it."""
         if self._connection is not None and not self.config.share:
             self._connection.roots_changed()
 

@@ -76,7 +76,7 @@ async def _try(config: McpServerConfig, environment: Environment, *, online: boo
         environment=here,
         environ=os.environ,
         cwd=os.getcwd(),
-        handler=SharedServer(b""),  # which has nobody who could be asked
+        handler=SharedServer(),  # which has nobody who could be asked
         client=client,
         tokens=tokens,
         http=http,
