@@ -223,9 +223,11 @@ class SharedServer:
         self.looked_at = asyncio.get_running_loop().call_later(INSPECTED_S, over)
 
     def _caller(self) -> ThreadServer | None:
+        """Whom the server means. All in a session ask the same people, and work in the same folder."""
         calling = [user for user in self.users if user.has_call]
-        # Those of a session ask the same people.
-        return calling[0] if len(calling) == 1 or (calling and self.session_id is not None) else None
+        if self.session_id is not None:
+            return next(iter(calling or self.users), None)
+        return calling[0] if len(calling) == 1 else None
 
     async def elicit(self, params: ElicitParams) -> ElicitResult:
         caller = self._caller()
@@ -238,8 +240,7 @@ class SharedServer:
         return await caller.sample(params)
 
     def roots(self) -> list[Root]:
-        # Those of a session work in the same folder. It is asked for before there are calls.
-        caller = self._caller() if self.session_id is None else next(iter(self.users), None)
+        caller = self._caller()
         return [] if caller is None else caller.roots()
 
     def status_changed(self, status: McpStatus) -> None:

@@ -396,7 +396,7 @@ async def test_a_model_that_knows_the_search_of_its_api_has_that(tmp_path: Path)
             first, second, third = (request.json for request in stage.model.requests())
             (offered,) = [tool for tool in first["tools"] if tool["type"] == "tool_search"]
             assert (offered["execution"], offered["parameters"]["required"]) == ("client", ["query"])
-            assert not [tool for tool in first["tools"] if tool["type"] == "namespace"]
+            assert [tool["name"] for tool in first["tools"] if tool["type"] == "namespace"] == ["multi_agent_v1"]
             assert second["tools"] == first["tools"], "what was found is in the answer"
             answers = {item["call_id"]: item for item in second["input"] if item["type"] == "tool_search_output"}
             assert answers.keys() == {"s1", "s2"}
