@@ -42,6 +42,8 @@ _OPTIONAL: Final = (
     *("IPython", "PIL", "_interpqueues", "_interpreters", "_pytest", "_typeshed", "_winreg", "annotationlib"),
     *("asyncssh", "attr", "attrs", "backports", "brotli", "brotlicffi", "certifi", "chardet", "colorama"),
     *("compression", "ctags", "docutils", "exceptiongroup", "h2", "httpx2_jsfetch", "ipywidgets", "linkify_it"),
+    # `keyring`, and what it imports.
+    *("keyring", "jaraco", "secretstorage", "jeepney", "importlib_metadata", "more_itertools", "dbus", "win32ctypes"),
     *("outcome", "pyperclip", "pytest", "python_socks", "requests", "sniffio", "socksio", "sphinx", "tomli"),
     *("tomli_w", "trio", "urllib3", "uvloop", "werkzeug", "winloop", "wsproto", "yaml", "zstandard"),
 )

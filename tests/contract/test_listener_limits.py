@@ -152,7 +152,7 @@ async def _closed(channels: list[Channel]) -> None:
 
 
 async def test_half_of_few_descriptors_stay_free(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "_descriptors", lambda: 100)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
     await acceptor.open("ws://127.0.0.1:0")
     assert acceptor.listener is not None
     assert acceptor.listener.max_connections == 50

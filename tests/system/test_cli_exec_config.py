@@ -159,14 +159,14 @@ def test_the_offline_model_by_name(home: Path) -> None:
 
 
 def test_keys_without_effect_are_named_on_one_line(home: Path) -> None:
-    text = 'modle = 1\nnotify = ["x"]\n[memories]\nuse_memories = true\n[tui]\ntheme = "dark"\n'
+    text = 'modle = 1\napps = {x = 1}\n[memories]\nuse_memories = true\n[tui]\ntheme = "dark"\n'
     (home / "config.toml").write_text(text)
     done = run(home, "exec", "look around")
     assert done.returncode == 0
     path = home / "config.toml"
     assert done.stderr.splitlines()[:2] == [
         f"treadle exec: warning: {path}:1:1: the key `modle` is not known; it is ignored; did you mean `model`?",
-        f"treadle exec: warning: {path}: of the keys that Codex reads, these have no effect here: `memories`, `notify`",
+        f"treadle exec: warning: {path}: of the keys that Codex reads, these have no effect here: `apps`, `memories`",
     ]
     assert done.stderr.count("memories") == 1
     assert "mcp_servers" not in done.stdout

@@ -86,6 +86,7 @@ def local_settings(
     overrides: dict[str, Any] = {
         "model_provider": provider,
         "tools": dict.fromkeys(sorted(built_in_names()), False),
+        "features": {"multi_agent": False},
     }
     if model is not None:
         overrides["model"] = model

@@ -254,9 +254,9 @@ async def test_a_message_on_its_way_waits_no_longer(harness: AppServerHarness, m
     shown = asyncio.Event()
     take = PendingInput.take
 
-    async def later(pending: PendingInput) -> None:
+    async def later(pending: PendingInput, **more: Any) -> bool:
         await shown.wait()
-        await take(pending)
+        return await take(pending, **more)
 
     async with harness.connect() as client:
         queue = await fresh(harness, client)

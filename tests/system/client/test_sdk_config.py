@@ -145,8 +145,8 @@ async def test_an_override_that_nobody_knows_is_no_start_in_the_other_face(home:
 
 def test_an_override_of_codex_that_has_no_effect_here_starts(home: Path) -> None:
     (home / "config.toml").unlink()
-    config = _config(home, child=False, overrides=("tui.theme=x", "web_search=live"))
-    with Codex(config) as codex, pytest.warns(ConfigurationWarning, match="have no effect here: `web_search`"):
+    config = _config(home, child=False, overrides=("tui.theme=x", "memories.use_memories=true"))
+    with Codex(config) as codex, pytest.warns(ConfigurationWarning, match="have no effect here: `memories`"):
         codex.thread_start()
 
 

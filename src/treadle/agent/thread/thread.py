@@ -234,6 +234,7 @@ class Thread:
         them."""
         settings = self.settings
         config = self.services.config_for(settings)
+        turn.notified = config.notify
         place = HookPlace(settings.cwd if settings.has_environment else None, settings.confinement, str(config.home))
         found = known_hooks(place, config)
         if found is None:

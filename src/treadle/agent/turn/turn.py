@@ -235,6 +235,7 @@ class Turn:
         self.not_before: float = 0.0  # loop time before which the turn does not end: a workaround for a client
         self.on_end: Callable[[Turn], None] = lambda turn: None  # called when something may follow from the end
         self.diff: TurnDiff | None = None  # what patches have changed, when there was one
+        self.notified: tuple[str, ...] = ()  # the program that is run at the end, as `notify` had it at the beginning
         self._work = work
         self._task: asyncio.Task[None] | None = None
         self._side_tasks: set[asyncio.Task[None]] = set()
@@ -460,11 +461,10 @@ class Turn:
         saved = thread.save(recency_at=now_ms())
         thread.journal.emit("turn/completed", params, self._record(), saved, *thread.prune_events())
         self._release()
-        program = thread.services.config_for(thread.settings).notify
-        if program and self.kind == "regular" and state.status == "completed":
+        if self.notified and self.kind == "regular" and state.status == "completed":
             from treadle.agent.thread.thread_hooks import notify_of  # few have one
 
-            notify_of(self, program)
+            notify_of(self, self.notified)
         await thread.journal.flush()
 
     def _end_unstored(self, failure: StoreError) -> None:
