@@ -51,6 +51,8 @@ class RoleTable(Struct, frozen=True, kw_only=True):
     """The only ones of our own tools that it has."""
     mcp_servers: tuple[Text, ...] | None = None
     """The only MCP servers that it has, by name."""
+    skills: tuple[Text, ...] | None = None
+    """The only skills that it has, by name."""
     nickname_candidates: tuple[Text, ...] = ()
     """Names for sub-agents of this role."""
     isolation: Literal["worktree"] | None = None
@@ -218,7 +220,7 @@ def _parse(path: str, text: str) -> dict[str, Any]:
             from treadle.skills.skill_yaml import front_matter, split_document  # few have such files
 
             values: dict[str, Any] = dict(front_matter(text))
-            for member in ("tools", "mcp_servers", "nickname_candidates"):
+            for member in ("tools", "mcp_servers", "skills", "nickname_candidates"):
                 if isinstance(values.get(member), str):
                     values[member] = [part for each in values[member].split(",") if (part := each.strip())]
             if values.get("model") == "inherit":

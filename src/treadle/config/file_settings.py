@@ -186,7 +186,8 @@ class SkillSettings(Struct, frozen=True, kw_only=True):
     """Which skills there are, and how much of a request their list may take."""
 
     config: tuple[SkillRule, ...] = ()
-    """Tables with the `name` or the `path` of a skill and `enabled = false`. The last one that fits a skill counts."""
+    """Tables with the `name` or the `path` of a skill (the name `*` is every one) and `enabled = false`. The last that
+    fits a skill counts."""
     roots: tuple[Text, ...] = ()
     """More folders with skills of yours. A relative path starts at the home."""
     claude_folders: bool = False

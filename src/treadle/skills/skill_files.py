@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from treadle.protocol.app.extensions import SkillInterface, SkillToolDependency
 
 FILE_NAME: Final = "SKILL.md"
+EVERY_SKILL: Final = "*"  # the name of a rule for all of them
 METADATA: Final = os.path.join("agents", "openai.yaml")
 PROJECT_FOLDERS: Final = (os.path.join(".agents", "skills"), os.path.join(".codex", "skills"))
 CLAUDE_FOLDER: Final = os.path.join(".claude", "skills")
@@ -73,11 +74,14 @@ class SkillSet(NamedTuple):
 
 
 def is_enabled(skill: Skill, rules: Sequence[SkillRule]) -> bool:
-    """Whether `[[skills.config]]` lets it be used: the last rule that names it decides."""
-    for rule in reversed(rules):
-        if skill.path == rule.path or skill.name == rule.name:
-            return rule.enabled
-    return True
+    """Whether `[[skills.config]]` lets it be used."""
+    return rule_for(rules, name=skill.name, path=skill.path) is not False
+
+
+def rule_for(rules: Sequence[SkillRule], *, name: str, path: str = "") -> bool | None:
+    """What the last rule says that names a skill; None where there is none."""
+    fitting = (rule for rule in reversed(rules) if rule.path == path or rule.name in (name, EVERY_SKILL))
+    return next((rule.enabled for rule in fitting), None)
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------

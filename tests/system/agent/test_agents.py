@@ -569,3 +569,23 @@ async def test_a_child_that_cannot_begin_is_none(tmp_path: Path, monkeypatch: py
         assert (await on.stage.client.request("thread/list", {"parentThreadId": thread}))["data"] == []
         await on.stage.run(thread, do("next"))
         assert notifications(on.model.of(thread)[-1]) == []
+
+
+async def test_a_role_has_the_skills_that_it_names(tmp_path: Path) -> None:
+    table = '[agents.critic]\ndescription = "Critic"\nskills = ["one", "off"]\n'
+    table += '[[skills.config]]\nname = "off"\nenabled = false\n'
+    async with agent_scene(tmp_path, table) as on:
+        for name in ("one", "two", "off"):
+            folder = on.stage.harness.home / "skills" / name
+            folder.mkdir(parents=True)
+            (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: about {name}\n---\nText.\n")
+        thread = await on.stage.start()
+        await on.run_waiting(thread, do(spawn({"hold": "go", "say": "done"}, agent_type="critic"), wait("$1"), "e"))
+        [child] = on.spawned
+
+        def listed(thread_id: str) -> list[str]:
+            text = str(on.model.of(thread_id)[0].json)
+            return [name for name in ("one", "two", "off") if f"about {name}" in text]
+
+        assert listed(thread) == ["one", "two"]
+        assert listed(child) == ["one"]

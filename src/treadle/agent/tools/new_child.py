@@ -23,6 +23,7 @@ from treadle.execution.project_files import ProjectFiles
 from treadle.execution.sandbox.policy import policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import Confinement, narrowed
 from treadle.execution.sandbox.sandbox_modes import is_unconfined, sandbox_for
+from treadle.skills.skill_files import EVERY_SKILL, rule_for
 from treadle.tools.specs import ToolInputError, built_in_names
 
 if TYPE_CHECKING:
@@ -133,6 +134,16 @@ def _overrides(role: AgentRole, config: Config) -> dict[str, Any]:
             is_wanted = name in table.mcp_servers
             if server.problem is None and server.enabled != is_wanted and (role.own or not is_wanted):
                 changes[join_key(("mcp_servers", name, "enabled"))] = is_wanted
+    if table.skills is not None:
+        # None but these, and of these none that is turned off already.
+        rules = config.skills.config
+        wanted = [name for name in table.skills if rule_for(rules, name=name) is not False]
+        off = [rule.path for rule in rules if rule.path is not None and not rule.enabled]
+        changes["skills.config"] = [
+            {"name": EVERY_SKILL, "enabled": False},
+            *({"name": name, "enabled": True} for name in wanted),
+            *({"path": path, "enabled": False} for path in off),
+        ]
     return changes
 
 
