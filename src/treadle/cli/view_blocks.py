@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from treadle.cli.figures import duration
-from treadle.protocol.app.extensions import McpServerStatusUpdatedNotification
+from treadle.protocol.app.extensions import HookCompletedNotification, McpServerStatusUpdatedNotification
 from treadle.protocol.app.item_parts import (
     FileUpdateChange,
     ImageUserInput,
@@ -205,6 +205,16 @@ def server_block(params: McpServerStatusUpdatedNotification) -> ToolBlock | None
         return None
     failed = params.status == "failed"
     return ToolBlock(f"MCP server {params.name}", str(params.status), failed, result=params.error or "")
+
+
+def hook_block(params: HookCompletedNotification) -> ToolBlock | None:
+    """A hook that has refused something, failed, or has a message for people; the others are not seen."""
+    run = params.run
+    event, said = str(run.event_name), "\n".join(entry.text for entry in run.entries if entry.kind != "context")
+    title = f"hook {event[:1].upper()}{event[1:]}"
+    if run.status != "completed":
+        return ToolBlock(title, str(run.status), failed=True, result=said)
+    return ToolBlock(f"{title}: {' '.join(said.split())}", "", failed=False) if said else None
 
 
 def shortened(lines: list[str], head: int, tail: int) -> tuple[list[str], int, list[str]]:

@@ -21,6 +21,7 @@ from treadle.cli.view_blocks import (
     PlanBlock,
     ThoughtBlock,
     ToolBlock,
+    hook_block,
     item_blocks,
     server_block,
     shortened,
@@ -128,6 +129,9 @@ class PlainTurn:
             case "mcpServer/startupStatus/updated":
                 if (server := server_block(params)) is not None:
                     self._tool(server)
+            case "hook/completed":
+                if (hook := hook_block(params)) is not None:
+                    self._tool(hook)
             case "warning":
                 self._line(self._colors.red(f"warning: {printable(params.message)}"))
 

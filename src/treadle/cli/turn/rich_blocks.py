@@ -103,7 +103,7 @@ def drawn(block: Block) -> list[RenderableType]:
             title = Text(printable_line(block.title))
             if block.failed:
                 reason = printable_line(" ".join(block.result.split("\n"))[:_MAX_REASON])
-                title.append(" · failed" + (f": {reason}" if reason else ""), "red")
+                title.append(f" · {block.outcome or 'failed'}" + (f": {reason}" if reason else ""), "red")
             return [signed(FAILED if block.failed else DONE, title)]
         case ThoughtBlock():
             text = ""

@@ -48,6 +48,7 @@ from treadle.cli.view_blocks import (
     NoteBlock,
     ThoughtBlock,
     ToolBlock,
+    hook_block,
     item_blocks,
     server_block,
 )
@@ -150,6 +151,9 @@ class TurnRenderer:
                 return [*self._release_held(), note(reason, "yellow")]
             case "mcpServer/startupStatus/updated":
                 return self._server_changed(params)
+            case "hook/completed":
+                hook = hook_block(params)
+                return [] if hook is None else drawn(hook)
             case "item/mcpToolCall/progress" if params.item_id in self._tools:
                 self._progress[params.item_id] = params.message
             case "warning":

@@ -58,7 +58,8 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.protocol.app.base import Variant, Word, convert_strictly
     from treadle.protocol.app.config import ConfigEdit, ConfigValueWriteParams, FeedbackSaveParams, MergeStrategy
     from treadle.protocol.app.config import SessionFlagsConfigLayerSource, UserConfigLayerSource
-    from treadle.protocol.app.extensions import ExternalAgentConfigDetectResponse, HookMetadata
+    from treadle.protocol.app.extensions import ExternalAgentConfigDetectResponse, HookCompletedNotification
+    from treadle.protocol.app.extensions import HookMetadata, HookOutputEntry, HookRunSummary
     from treadle.protocol.app.extensions import McpServerStatusUpdatedNotification, PluginInstalledResponse
     from treadle.protocol.app.extensions import PluginListParams, PluginListResponse, ResourceContent
     from treadle.protocol.app.handshake import InitializeParams
