@@ -5,7 +5,8 @@ time that Python needs.
 
 With `--record` every message, and the process's own facts, are written to a file as `{"dir": …, "msg": …}`.
 A fault: `exit` at once, `hang` in initialize, `hang-list` in tools/list, `stubborn` ignores the end of input and
-SIGTERM, `asks` the user when the roots have changed. What else can go wrong is a tool.
+SIGTERM, `asks` the user when the roots have changed, `odd-resources` lists what is none. What else can go wrong is a
+tool.
 """
 
 from __future__ import annotations
@@ -153,8 +154,9 @@ class Probe:
             case "tools/call":
                 return self._call(request_id, params, cancelled)
             case "resources/list":
-                one = {"uri": "probe://one", "name": "one", "mimeType": "text/plain", "server": "another"}
-                return {"resources": [5, one]}
+                one = {"uri": "probe://one", "name": "one", "mimeType": "text/plain"}
+                odd = fault == "odd-resources"
+                return {"resources": [5, {**one, "server": "another"}] if odd else [one]}
             case "resources/templates/list":
                 return {"resourceTemplates": [{"uriTemplate": "probe://{name}", "name": "any"}]}
             case "resources/read":

@@ -234,7 +234,8 @@ async def test_a_reload_starts_a_dead_server_at_once(tmp_path: Path) -> None:
 async def test_the_model_lists_and_reads_resources(tmp_path: Path) -> None:
     from treadle.testing import ToolCall
 
-    async with mcp_scene(tmp_path) as stage:
+    # Beside what is no resource, which is left out, whatever it calls its server.
+    async with mcp_scene(tmp_path, probe_table(tmp_path, "probe", "--fault", "odd-resources")) as stage:
         thread = await stage.start()
         one = {"server": "probe", "uri": "probe://one", "name": "one", "mimeType": "text/plain"}
         template = {"server": "probe", "uriTemplate": "probe://{name}", "name": "any"}

@@ -94,7 +94,7 @@ async def test_errors_of_a_call_are_told_as_codex_tells_them(tmp_path: Path) -> 
 async def test_resources_and_prompts(tmp_path: Path) -> None:
     async with mcp_stage(tmp_path) as stage:
         server = stage.probe()
-        _, resource = (await server.list_page("resources")).resources
+        [resource] = (await server.list_page("resources")).resources
         assert json.loads(bytes(resource))["uri"] == "probe://one"
         [template] = (await server.list_page("resources/templates")).resource_templates
         assert json.loads(bytes(template))["uriTemplate"] == "probe://{name}"

@@ -52,7 +52,7 @@ def plain(params: HookCompletedNotification) -> str:
             "hook PreToolUse: blocked: not here\n",
         ),
         (ended("failed", ("error", "timed out")), "✗ hook PreToolUse · failed: timed out\n", None),
-        (ended("completed", ("warning", "it is late")), "✓ hook PreToolUse: it is late\n", "hook PreToolUse: it is late\n"),
+        (ended("completed", ("warning", "late")), "✓ hook PreToolUse: late\n", "hook PreToolUse: late\n"),
     ],
 )
 def test_what_is_shown_of_a_hook(params: HookCompletedNotification, on_terminal: str, in_pipe: str | None) -> None:
