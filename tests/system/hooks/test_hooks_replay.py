@@ -21,7 +21,7 @@ from system.hooks.hooks_scene import Json, command, hooked, told
 from treadle.hooks import EVENTS, snake_case
 from treadle.testing import ToolCall
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.responses_wire]  # which was recorded
 RECORDED: Final = {
     recording["name"]: recording
     for recording in map(

@@ -145,7 +145,9 @@ async def test_a_question_without_a_call_is_for_nobody(tmp_path: Path) -> None:
     async with mcp_scene(tmp_path, table, **ASKING) as stage:
         thread = await stage.start()
         await run_calls(stage, thread, call("echo"))
-        roots = {"threadId": thread, "runtimeWorkspaceRoots": [str(tmp_path)]}
+        other = tmp_path / "other"
+        other.mkdir()
+        roots = {"threadId": thread, "runtimeWorkspaceRoots": [str(other)]}
         await stage.client.request("thread/resume", roots)
         async with asyncio.timeout(60):
             while {"action": "cancel"} not in [answer.get("result") for answer in heard(tmp_path)]:
