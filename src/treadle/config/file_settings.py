@@ -325,6 +325,8 @@ IGNORED_IN_TABLE: Final = {
         ]
     ),
     "agents": frozenset({"interrupt_message"}),
+    # So near to a flag of ours that it would be taken for a typo; clients switch it off in every thread of their own.
+    "features": frozenset({"multi_agent_v2"}),
     "shell_environment_policy": frozenset({"experimental_use_profile", "filters"}),
     "skills": frozenset({"bundled"}),
 }

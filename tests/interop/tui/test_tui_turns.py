@@ -38,7 +38,9 @@ def test_message(tui: OpenTui, model: ToldModel) -> None:
     model.when("Who is there?", "Nobody but the mock.")
     screen = tui()
     screen.say("Who is there?")
-    screen.wait_for("› Who is there?", "• Nobody but the mock.", "Worked for")
+    screen.wait_for("› Who is there?", "• Nobody but the mock.", "Worked for", f"· {TITLE}")
+    screen.press("f2")
+    screen.wait_for("No warnings")
 
 
 @pytest.mark.scenario(client=CLIENT, name="streaming")

@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from treadle.testing import MockModel, RecordedRequest, Reply, ToolCall, item_events, sse_reply, stream
 
-Step: TypeAlias = str | Reply | ToolCall
+Answer: TypeAlias = str | Reply | ToolCall
+Step: TypeAlias = Answer | Callable[[RecordedRequest], Answer]
 
 # The start of what codex asks for the title of a conversation, with the user's words behind it.
 TITLE_PROMPT: Final = "Generate a concise, single-line task title"
 TITLE: Final = "Do what was told"
+# How messages begin that both servers send in the name of the user.
+ADDED: Final = ("<skill>", "<subagent_notification>")
 # What a reviewer of approvals says.
 VERDICT: Final = {"risk_level": "low", "user_authorization": "high", "outcome": "allow", "rationale": "It is harmless."}
 
@@ -35,7 +39,10 @@ class ToldModel(MockModel):
         super().__init__(on_empty=self._play)
 
     def when(self, words: str, *steps: Step) -> None:
-        """What to do, one step for each request, while the user's last words contain these."""
+        """What to do, one step for each request, while the user's last words contain these.
+
+        A step may be a function, for what only the request can tell.
+        """
         with self._lock:
             self._told[words] = deque(steps)
 
@@ -70,7 +77,8 @@ class ToldModel(MockModel):
             assert told[0], f"nothing is left to do for {words!r}"
             step = told[0].popleft()
             self._calls += 1
-        return self._call(step) if isinstance(step, ToolCall) else step
+        answer = step(request) if callable(step) else step
+        return self._call(answer) if isinstance(answer, ToolCall) else answer
 
     def _call(self, call: ToolCall) -> Reply:
         item = call.item(f"call_{self._calls}")
@@ -81,7 +89,8 @@ class ToldModel(MockModel):
 
 
 def _last_words(request: RecordedRequest) -> str:
-    return request.last_user_text or ""
+    said = [text for text in request.input_texts("user") if not text.startswith(ADDED)]
+    return said[-1] if said else ""
 
 
 def _is_title(request: RecordedRequest) -> bool:

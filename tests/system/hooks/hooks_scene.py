@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from kit.hook_files import trusted
 from system.agent.scene import Scene, scene
-from treadle.hooks import read_hooks
 
 Json: TypeAlias = dict[str, Any]
 FULL_ACCESS = {"sandbox_mode": "danger-full-access", "approval_policy": "never"}
@@ -38,12 +38,6 @@ def write_hooks(folder: Path, events: Mapping[str, list[Json]]) -> Path:
     path = folder / "hooks.json"
     path.write_text(json.dumps({"hooks": events}))
     return path
-
-
-def trusted(path: Path) -> str:
-    """What config.toml says once the user has trusted all hooks of a file."""
-    found = read_hooks(json.loads(path.read_text())["hooks"], str(path), "user").hooks
-    return "".join(f"[hooks.state.{json.dumps(hook.key)}]\ntrusted_hash = {json.dumps(hook.hash)}\n" for hook in found)
 
 
 @asynccontextmanager

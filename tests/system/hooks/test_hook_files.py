@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kit.hook_files import trusted
 from system.agent.scene import Scene, scene, shell
 from system.hooks.hooks_scene import (
     FULL_ACCESS,
@@ -19,7 +20,6 @@ from system.hooks.hooks_scene import (
     runs,
     says,
     told,
-    trusted,
     warnings,
     write_hooks,
 )

@@ -466,6 +466,12 @@ circuit_break_action = "strict"
     )
 
 
+def test_a_flag_that_is_near_to_one_of_ours_and_switched_off_is_no_reason_for_a_warning(tmp_path: Path) -> None:
+    assert load(tmp_path, "[features]\nmulti_agent_v2 = false\n").warnings == ()
+    (warning,) = load(tmp_path, "[features]\nmulti_agent_v2 = true\n").warnings
+    assert "have no effect here: `features.multi_agent_v2`" in str(warning)
+
+
 def test_trusted_folders_are_no_reason_for_a_warning(tmp_path: Path) -> None:
     trusted = '[projects."/p"]\ntrust_level = "trusted"\n'
     assert load(tmp_path, trusted).warnings == ()
