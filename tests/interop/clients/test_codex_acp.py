@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,9 @@ import kit.mcp_probe
 from interop.clients.acp_editor import AcpEditor, AcpRefused, AcpSession
 from interop.clients.client_model import FINDING, FIRST, PLAN, SECOND, TITLE
 from interop.clients.client_stage import MODEL, WAIT_S, ClientStage
+from interop.clients.conftest import OpenEditor
 from interop.clients.prompts import escalated, patch
 from interop.interop_table import scenario_of
-from interop.peers import installed
 from kit.processes import child_of
 
 pytestmark = pytest.mark.interop
@@ -28,26 +28,6 @@ scenario = scenario_of("codex-acp")
 
 PROBE = {"name": "probe", "command": sys.executable, "args": ["-I", "-S", kit.mcp_probe.__file__], "env": []}
 TOKEN = "the-token-of-the-editor"
-OpenEditor: TypeAlias = Callable[..., AcpEditor]
-
-
-@pytest.fixture(scope="module")
-def open_editor(stage: ClientStage) -> Iterator[OpenEditor]:
-    agent = installed("codex-acp")
-    with ExitStack() as stack:
-
-        def opened(**options: Any) -> AcpEditor:
-            editor = AcpEditor(agent, stage, **options)
-            stack.callback(editor.close)
-            return editor
-
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def editor(open_editor: OpenEditor) -> AcpEditor:
-    """One for most scenarios, each of which has a session of its own."""
-    return open_editor()
 
 
 @pytest.fixture(scope="module")
