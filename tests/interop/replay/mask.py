@@ -128,10 +128,12 @@ def _with_methods(lines: Sequence[Line]) -> Iterator[tuple[Line, str, str | None
 
 
 def _thread_names(methods: Sequence[tuple[Line, str, str | None]]) -> dict[str, str]:
-    """Threads are called by the order in which they were asked for."""
+    """Threads are called by the order in which they were asked for, those of sub-agents by that in which they began."""
     started = [line for line, method, _ in methods if line.is_response and method in ("thread/start", "thread/fork")]
     found = sorted((int(line.message["id"]), line.conn, line.thread_id or "") for line in started if line.thread_id)
-    return {thread: f"thread-{number}" for number, (_, _, thread) in enumerate(found, 1)}
+    names = {thread: f"thread-{number}" for number, (_, _, thread) in enumerate(found, 1)}
+    children = dict.fromkeys(child for line, _, _ in methods if not line.from_client for child in line.children)
+    return names | {child: f"child-{number}" for number, child in enumerate(children, 1)}
 
 
 class _Masker:

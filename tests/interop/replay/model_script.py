@@ -65,7 +65,7 @@ class ModelScript:
     def _take(self, request: RecordedRequest) -> Sequence[Json] | None:
         for index, steps in enumerate(self._waiting):
             wanted = next((step["when"] for step in steps if "when" in step), None)
-            if wanted is None or wanted in request.input_texts("user"):
+            if wanted is None or any(text.endswith(wanted) for text in request.input_texts("user")):
                 return self._waiting.pop(index)
         return None
 
@@ -99,7 +99,7 @@ class ModelScript:
         item, pieces = self._item(step, request)
         kind = _DELTAS.get(item["type"])
         bare = {"type": item["type"], "id": item["id"], "role": "assistant", "content": [], "summary": []}
-        opened = bare if kind or "search" in step else item
+        opened = bare if kind or isinstance(step.get("search"), str) else item
         if not step.get("whole"):
             yield {"type": "response.output_item.added", "output_index": index, "item": opened}
         if kind and "think" in step:
@@ -128,7 +128,8 @@ class ModelScript:
             common = {"name": "apply_patch", "input": self._places.live(step["patch"])}
             return {"type": "custom_tool_call", "id": f"ctc_{step['id']}", "call_id": step["id"], **common}, []
         if "search" in step:
-            action = {"type": "search", "query": step["search"]}
+            search = step["search"]
+            action = {"type": "search", "query": search} if isinstance(search, str) else search
             return {"type": "web_search_call", "id": step["id"], "status": "completed", "action": action}, []
         arguments = self._arguments(step["args"], request)
         common = {"name": step["call"], "arguments": arguments}

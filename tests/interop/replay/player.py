@@ -259,6 +259,10 @@ class _Player:
 
     def _learn(self, live: Line) -> None:
         """Pair a live answer or request with the recorded one, and note how ids are called today."""
+        if live.children:
+            alike = [line for line in self.recorded if line.children and line.item["id"] == live.item["id"]]
+            self._ids.update(zip(alike[0].children, live.children, strict=False) if alike else ())
+            return
         if not (live.is_response or live.is_request):
             return
         nth = sum(_same_kind(line, live) for line in self.live) - 1

@@ -84,6 +84,12 @@ class Line:
         return found if isinstance(found, str) else None
 
     @property
+    def children(self) -> list[str]:
+        """The threads that it tells of as those of sub-agents."""
+        told = self.item if self.item.get("type") == "collabAgentToolCall" else {}
+        return [child for child in told.get("receiverThreadIds", ()) if isinstance(child, str)]
+
+    @property
     def item(self) -> Json:
         item = self.params.get("item")
         return item if isinstance(item, dict) else {}

@@ -104,7 +104,8 @@ class Scenario:
         """Make the folders, the configuration and the files."""
         places.codex_home.mkdir(parents=True)
         places.workspace.mkdir()
-        config = _CONFIG.format(base_url=base_url, **{**_DEFAULTS, **self.config})
+        more = "".join(f"{key} = {_toml(value)}\n" for key, value in self.config.items() if key not in _DEFAULTS)
+        config = more + _CONFIG.format(base_url=base_url, **{**_DEFAULTS, **self.config})
         config += "".join(map(_server_table, self.mcp_servers.items()))
         (places.codex_home / "config.toml").write_text(config, encoding="utf-8")
         for name, content in self.files.items():
