@@ -247,6 +247,7 @@ def _label(line: Line, method: str, body: Json) -> str:
     item = params.get("item") or {}
     status = params.get("status")
     words = [item.get("type"), item.get("id"), params.get("itemId"), params.get("processId")]
+    words.append((params.get("run") or {}).get("id"))
     if method == "thread/status/changed" and isinstance(status, dict):
         words += [status.get("type"), *status.get("activeFlags", [])]
     if method == "error":

@@ -55,7 +55,7 @@ class ModelScript:
             return len(self._waiting)
 
     def release(self, what: str) -> None:
-        """Something happened that replies may be held for: the id of an answered request, or `hang up A`."""
+        """Something happened that replies may be held for: the id of an answered request, `turn 2`, or `hang up A`."""
         self._gate(what).set()
 
     def _gate(self, what: str) -> threading.Event:

@@ -147,6 +147,7 @@ class _Player:
         self._closed: set[str] = set()
         self._hung_up: set[str] = set()
         self._left = False
+        self._turns = 0
         self._changed = asyncio.Event()
 
     def receive(self, conn: str, text: str | None) -> None:
@@ -164,6 +165,9 @@ class _Player:
             self._seen[milestone] += 1
         if line.is_response:
             self._script.release(str(line.message.get("id")))
+        if line.method == "turn/completed":
+            self._turns += 1
+            self._script.release(f"turn {self._turns}")
         self._changed.set()
 
     async def run(self, wire: Wire) -> str | None:
@@ -291,7 +295,7 @@ class _Player:
         if isinstance(value, list):
             return [self._to_live(part) for part in value]
         if isinstance(value, dict):
-            return {key: self._to_live(part) for key, part in value.items()}
+            return {self._places.live(key): self._to_live(part) for key, part in value.items()}
         return value
 
 

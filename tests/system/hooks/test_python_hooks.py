@@ -218,6 +218,7 @@ async def test_a_sub_agent_starts_and_stops_as_one(tmp_path: Path) -> None:
         "SubagentStart": [PythonHook(note, matcher="x"), lambda given: HookResult(context="child context")],
         "SubagentStop": PythonHook(again, matcher="explorer"),
         "Stop": note,
+        "SessionEnd": note,
     }
     with AgentsModel() as model, AppServerHarness(tmp_path, model=model, settings=FULL_ACCESS) as harness:
         async with (
@@ -234,11 +235,12 @@ async def test_a_sub_agent_starts_and_stops_as_one(tmp_path: Path) -> None:
             ids = [each["params"]["thread"]["id"] for each in client.told("thread/started")]
         [child_id] = [each for each in ids if each != thread_id]
         assert "child context" in str(model.of(child_id)[0].json)
-    assert [given.event for given in told] == ["SessionStart", "SubagentStop", "SubagentStop", "Stop"]
-    _, first, second, last = told  # no agent is of the type `x`
+    assert [given.event for given in told] == ["SessionStart", "SubagentStop", "SubagentStop", "Stop", "SessionEnd"]
+    _, first, second, last, end = told  # no agent is of the type `x`
     assert (first.session_id, first.agent_id, first.agent_type) == (thread_id, child_id, "explorer")
     assert (first.stop_hook_active, second.stop_hook_active) == (False, True)
     assert (last.session_id, last.agent_id) == (thread_id, UNSET)
+    assert end.session_id == thread_id
 
 
 def test_a_prompt_that_a_function_adds_to(harness: AppServerHarness) -> None:

@@ -104,14 +104,14 @@ class ThreadHooks:
 
     async def start_session(self, turn: Turn) -> bool:
         """The first turn begins, or the first since a compaction; whether it goes on."""
-        source, self._began = self._source, True
-        event = "SessionStart" if self._thread.state.agent is None else "SubagentStart"
+        source, self._began = self._source, self._thread.state.agent is None
+        event = "SessionStart" if self._began else "SubagentStart"
         if source is None or not self.has(event):
             return True
         session = {"permission_mode": self._permission_mode(turn)}
         given = (
             events.SessionStart(**self._ids(), **session, model=turn.settings.model, source=source)
-            if self._thread.state.agent is None
+            if self._began
             else events.SubagentStart(**self._turn_ids(turn), **session)
         )
         decision = await self.call(given, turn)
