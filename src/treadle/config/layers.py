@@ -63,10 +63,15 @@ class Layers(Struct, frozen=True, kw_only=True):
 
     def effective(self) -> Table:
         """All sources, one over the other; a missing profile adds nothing."""
-        merged = merge(self.file, self._profile())
-        for layer in (self.environment, self.flags, self.thread):
-            merged = merge(merged, layer)
-        return merged
+        return merge(self.of_file(), self.given())
+
+    def of_file(self) -> Table:
+        """What the file says, with the profile that is chosen."""
+        return merge(self.file, self._profile())
+
+    def given(self) -> Table:
+        """What is laid over the file by whoever started the program or the thread."""
+        return merge(merge(self.environment, self.flags), self.thread)
 
     def profile_name(self) -> str | None:
         name = next((layer["profile"] for layer in (self.thread, self.flags, self.file) if "profile" in layer), None)

@@ -26,6 +26,8 @@ HOOKS_FILE: Final = "hooks.json"
 # What is in it runs without being trusted: only root may write it, and the way to it.
 ADMIN_FOLDER: Final = "/etc/treadle"
 PROJECT_FOLDER: Final = ".codex"
+# Where hooks are from that were given with the start of the program or of the thread. Clients go by the name.
+GIVEN_PATH: Final = "/<session-flags>/config.toml"
 MAX_BYTES: Final = 1 << 20
 _BOTH: Final = "loading hooks from both {} and {}; prefer a single representation for this layer"
 
@@ -79,7 +81,10 @@ def read_hook_files(place: HookPlace, config: Config) -> HookSet:
 
 
 def _with_config(read: HookSet, config: Config) -> HookSet:
-    """With the hooks of the user's config.toml, and with what is decided there about all of them."""
+    """With the hooks of the user's config.toml, those that were given beside it, and what is decided about all of them.
+
+    Those beside it are more hooks: nobody may lose a guard because an editor brings one of its own.
+    """
     table = config.document.get("hooks")
     if not read.hooks and not isinstance(table, Mapping):
         return read if read.warnings else _NONE
@@ -88,13 +93,19 @@ def _with_config(read: HookSet, config: Config) -> HookSet:
     hooks, warnings = read
     if isinstance(table, Mapping):
         path = os.path.join(config.home, CONFIG_FILE)
-        own = read_hooks(table, path, "user")
+        own = read_hooks(_hook_table(config.layers.of_file()), path, "user")
+        given = read_hooks(_hook_table(config.layers.given()), GIVEN_PATH, "sessionFlags")
         first = next((at for at, hook in enumerate(hooks) if hook.source == "project"), len(hooks))
         if own.hooks and any(hook.source == "user" for hook in hooks):
             warnings = (_BOTH.format(os.path.join(config.home, HOOKS_FILE), path), *warnings)
-        hooks = (*hooks[:first], *own.hooks, *hooks[first:])
-        warnings = (*own.warnings, *warnings)
+        hooks = (*hooks[:first], *own.hooks, *hooks[first:], *given.hooks)
+        warnings = (*own.warnings, *warnings, *given.warnings)
     return HookSet(with_trust(hooks, table.get(STATE) if isinstance(table, Mapping) else None), warnings)
+
+
+def _hook_table(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = settings.get("hooks")
+    return table if isinstance(table, Mapping) else {}
 
 
 # --- the files --------------------------------------------------------------------------------------------------------

@@ -28,9 +28,11 @@ class AcpRefused(Exception):
 
 
 class AcpEditor:
-    """`extensions` are those of the agent that the editor says it knows."""
+    """`extensions` are those of the agent that the editor says it knows, `config` are settings that it gives it."""
 
-    def __init__(self, agent: Path, stage: ClientStage, *, extensions: Sequence[str] = ()) -> None:
+    def __init__(
+        self, agent: Path, stage: ClientStage, *, extensions: Sequence[str] = (), config: Json | None = None
+    ) -> None:
         self._numbers = itertools.count(1)
         self._answers: dict[int, Json] = {}
         self._sessions: dict[str, AcpSession] = {}
@@ -42,7 +44,7 @@ class AcpEditor:
         with self._log.open("wb") as stderr:
             self.child = subprocess.Popen(
                 [str(agent)],
-                env=stage.env(CODEX_PATH=str(stage.program)),
+                env=stage.env(CODEX_PATH=str(stage.program), CODEX_CONFIG=json.dumps(config or {})),
                 cwd=stage.workspace,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -10,6 +10,7 @@ import pytest
 
 from interop.clients.acp_editor import AcpEditor, AcpSession
 from interop.clients.client_stage import ClientStage
+from interop.clients.conftest import OpenEditor
 from interop.clients.prompts import escalated
 from interop.interop_table import scenario_of
 from kit.hook_files import refusing
@@ -99,3 +100,20 @@ def test_acp_hook(editor: AcpEditor, stage: ClientStage) -> None:
     assert session.prompt("RUN:echo law$((40+2))") == "end_turn"
     assert "law42" in session.said()
     assert [call["title"] for call in session.tool_calls()] == ["echo law$((40+2))"]
+
+
+@scenario("hooks: one of the editor is trusted")
+def test_acp_hook_of_the_editor(open_editor: OpenEditor, stage: ClientStage) -> None:
+    command = "grep -q unwanted && { echo 'not in this editor' >&2; exit 2; }; exit 0"
+    group = {"matcher": "Bash", "hooks": [{"type": "command", "command": command}]}
+    editor = open_editor(extensions=["codexHooks"], config={"hooks": {"PreToolUse": [group]}})
+    session = editor.new_session("workspace-write")
+    where = {"cwd": str(editor.cwd)}
+    [hook] = editor.ask("_codex/hooks/list", **where)["hooks"]
+    assert (hook["command"], hook["trustStatus"]) == (command, "untrusted")
+    known = {"key": hook["key"], "currentHash": hook["currentHash"]}
+    assert editor.ask("_codex/hooks/trust", **where, hooks=[known]) == {"trusted": True}
+    for word, whose in (("unwanted", "editor"), ("unlawful", "house")):  # those of the home go on to count
+        session.prompt(f"RUN:touch {word}.txt")
+        assert f"Command blocked by PreToolUse hook: not in this {whose}." in session.said()
+        assert not (stage.workspace / f"{word}.txt").exists()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.config import ELSEWHERE_IN_TABLE
+from treadle.config import ELSEWHERE_IN_TABLE, load_config
 from treadle.hooks import (
     EVENTS,
     STATE,
@@ -23,6 +24,7 @@ from treadle.hooks import (
     trust_warnings,
     with_trust,
 )
+from treadle.hooks.hook_files import HookPlace, read_hook_files
 
 FILE = "/h/hooks.json"
 
@@ -248,3 +250,17 @@ def test_any_file_is_read(events: dict[str, Any]) -> None:
     for hook in with_trust(read.hooks, events):
         assert not hook.runs
         json.dumps(hook.key)
+
+
+def test_hooks_that_are_given_beside_the_file_do_not_replace_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[[hooks.Stop]]\nhooks = [{type = "command", command = "mine"}]\n')
+    loaded = load_config(tmp_path, overrides=['hooks.Stop = [{hooks = [{type = "command", command = "theirs"}]}]'])
+    config = loaded.config.with_thread_overrides({"hooks.SessionEnd": [{"hooks": [_command()]}]})
+    found = read_hook_files(HookPlace(cwd=None, confinement=None, home=str(tmp_path)), config).hooks
+    given = "/<session-flags>/config.toml"
+    assert [(hook.source, hook.key) for hook in found] == [
+        ("user", f"{path}:stop:0:0"),
+        ("sessionFlags", f"{given}:session_end:0:0"),
+        ("sessionFlags", f"{given}:stop:0:0"),
+    ]
