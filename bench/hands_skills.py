@@ -18,7 +18,7 @@ from typing import Final
 
 from treadle.config.file_settings import SkillSettings
 from treadle.execution.bounded_reads import SETTLED_NS
-from treadle.skills.skill_files import SkillPlace, find_known_skills, known_skills, look_for_skills
+from treadle.skills.skill_files import SkillPlace, known_skills, look_for_skills
 from treadle.testing import AppServerHarness
 
 SKILLS: Final = 200
@@ -50,9 +50,9 @@ async def _looks(place: SkillPlace) -> tuple[float, float]:
     known = []
     for _ in range(CHECKS):
         await asyncio.sleep(0)  # turns that begin in one step of the loop look once
-        assert known_skills(place) is not None
+        assert known_skills.current(place) is not None
         await asyncio.sleep(0)
-        known.append(await _timed(lambda: find_known_skills(place)))
+        known.append(await _timed(lambda: known_skills.find(place, lambda: look_for_skills(place)[0])))
     return statistics.median(known), statistics.median(anew)
 
 

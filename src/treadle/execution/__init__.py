@@ -85,7 +85,8 @@ def __dir__() -> list[str]:
 # fmt: off
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
-    from treadle.execution.bounded_reads import FileSnapshot, KnownRead, LocalDisks, is_local, read_in_thread
+    from treadle.execution.bounded_reads import FileSnapshot, KnownRead, KnownReads, LocalDisks, is_local
+    from treadle.execution.bounded_reads import read_in_thread
     from treadle.execution.file_search import find, match, search, split_query
     from treadle.execution.files.file_watching import Change, Inotify, MissingWatches, OVERFLOW, lookups
     from treadle.execution.files.files_interface import DirEntry, FileStat, Files, MAX_BLOCK, OpenMode, WalkEntry

@@ -2,14 +2,15 @@
 
 `read_in_thread` owns the threads in which files are read, and the limits. What is read is up to the caller.
 
-`FileSnapshot` is how files looked when they were read. That they still look so is found out on the event loop itself,
-without a thread, when they are on disks of this machine, which answer at once; anything else (a network, FUSE) may hang
-the loop. `LocalDisks` is what is known of such disks, for as long as the kernel's table of mounts stays as it is: the
-kernel reports a change of the table to a process that polls it, so the check costs one `poll` instead of reading the
-table.
+`FileSnapshot` is how files looked when they were read, and `KnownReads` what was found. That they still look so is
+found out on the event loop itself, without a thread, when they are on disks of this machine, which answer at once;
+anything else (a network, FUSE) may hang the loop. `LocalDisks` is what is known of such disks, for as long as the
+kernel's table of mounts stays as it is: the kernel reports a change of the table to a process that polls it, so the
+check costs one `poll` instead of reading the table.
 
-Why the turn needs it: every turn looks whether AGENTS.md has changed before it asks the model. To read it in a thread
-took 0.2 to 0.6 ms of a turn of 1.5 to 2.1 ms; `FileSnapshot.is_current` takes 12 µs.
+Why the turn needs it: before it asks the model, every turn looks whether hooks, AGENTS.md, skills and roles have
+changed. To read AGENTS.md in a thread took 0.2 to 0.6 ms of a turn of 1.5 to 2.1 ms; `FileSnapshot.is_current` takes
+12 µs.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import select
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 _Look: TypeAlias = tuple[int, ...]
 
 # Reading a directory takes milliseconds. What is not there after this long is on a file system that hangs.
@@ -43,6 +45,7 @@ LOCAL_TYPES: Final = frozenset(
     {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "rootfs", "tmpfs", "xfs", "zfs"}
 )
 MAX_FOLDERS: Final = 4096  # what is forgotten is found out again
+MAX_KNOWN: Final = 64  # likewise, of each kind
 # The clock of a file system is coarse: what was changed just now may change again and look the same.
 SETTLED_NS: Final = 1_000_000_000
 _TABLE: Final = "/proc/self/mountinfo"
@@ -188,6 +191,10 @@ class FileSnapshot:
         self._marks[path] = is_there = _look_at(path) is not _MISSING
         return is_there
 
+    def expire(self) -> None:
+        """Be current no longer: what was found may change where nobody looks."""
+        self._may_hold = False
+
     def is_current(self) -> bool:
         """Whether everything looks as it did. False where that cannot be known at once."""
         return self._may_hold and disks.hold(*self._folders) and self.looks_same()
@@ -226,6 +233,30 @@ class KnownRead(Generic[T]):
         self._seen_by = loop
         loop.call_soon(setattr, self, "_seen_by", None)
         return True
+
+
+class KnownReads(Generic[K, T]):
+    """What was read of files, by what decides which files those are; at most `MAX_KNOWN` of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[K, KnownRead[T]] = {}
+
+    def current(self, key: K) -> T | None:
+        """What was stored, when nothing has changed since; None when somebody has to look. To change to another thread
+        of the process and back takes ten times as long as to see that."""
+        known = self._known.get(key)
+        return known.value if known is not None and known.is_current() else None
+
+    def store(self, key: K, value: T, snapshot: FileSnapshot) -> T:
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[key] = KnownRead(value, snapshot)
+        return value
+
+    async def find(self, key: K, read: Callable[[], T]) -> T:
+        """What is current, else what `read` returns, which stores it. Raises what `read_in_thread` raises."""
+        known = self.current(key)
+        return known if known is not None else await read_in_thread(read)
 
 
 class LocalDisks:

@@ -43,7 +43,8 @@ class ProjectFiles:
     """The files around `cwd`, for a thread with this `confinement`. The home is out of reach also with full access: a
     command that reads it is seen, and a link that leads there would not be.
 
-    `left_out` has what was not read, with the reason, for a person. `snapshot` holds while nothing else can be found.
+    `left_out` has what was not read, with the reason, for a person. `snapshot` is current while nothing else can be
+    found; never when something is left out, because that may be mended where it does not look.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class ProjectFiles:
         else:
             reason = next((why for status in found if (why := self._foreign(status, top)) is not None), None)
         if reason is not None:  # somebody who can write above a directory must not give orders in it
-            self.left_out[upwards[root]] = reason
+            self._leave_out(upwards[root], reason)
             return None, upwards[:1] if root else []
         return upwards[root], upwards[root::-1]
 
@@ -132,8 +133,12 @@ class ProjectFiles:
         if found is None and reason is None and os.path.lexists(path):
             reason = "it cannot be read, or is not a regular file"
         if reason is not None:
-            self.left_out[path] = reason
+            self._leave_out(path, reason)
         return found
+
+    def _leave_out(self, path: str, reason: str) -> None:
+        self.left_out[path] = reason
+        self.snapshot.expire()
 
     @cached_property
     def policy(self) -> Policy:

@@ -2,7 +2,7 @@
 
 A project may come from anywhere. Its files are read by the rules of `ProjectFiles`, as its instructions are, and what
 they say runs only when the user has trusted it. Nearly always there is nothing: that costs a look at the places, and
-loads no more than this module. Blocking, but for `known_hooks`: callers on an event loop use `bounded_reads`.
+loads no more than this module. Reading is blocking: callers on an event loop use `known_hook_files`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from treadle.config.home_files import CONFIG_FILE
-from treadle.execution.bounded_reads import FileSnapshot
+from treadle.execution.bounded_reads import FileSnapshot, KnownReads
 from treadle.execution.project_files import ProjectFiles
 from treadle.execution.user_files import read_regular
 
@@ -47,19 +47,11 @@ class HookPlace(NamedTuple):
     home: str
 
 
-_NONE: Final = HookSet()
-_known: Final[dict[HookPlace, tuple[HookSet, FileSnapshot]]] = {}
-MAX_KNOWN: Final = 64
+known_hook_files: Final[KnownReads[HookPlace, HookSet]] = KnownReads()
 
 
-def known_hooks(place: HookPlace, config: Config) -> HookSet | None:
-    """What was read before, while nothing has changed; None when somebody has to look."""
-    known = _known.get(place)
-    return _with_config(known[0], config) if known is not None and known[1].is_current() else None
-
-
-def read_hook_files(place: HookPlace, config: Config) -> HookSet:
-    """The hooks that apply there now. Blocking."""
+def read_hook_files(place: HookPlace) -> HookSet:
+    """The hooks of the files that apply there now, without those of the settings. Blocking."""
     folders = [place.home, ADMIN_FOLDER] if place.cwd is None else [place.cwd, place.home, ADMIN_FOLDER]
     snapshot = FileSnapshot(*folders)
     found = _admin_file(snapshot) + _user_file(place.home, snapshot)
@@ -73,24 +65,19 @@ def read_hook_files(place: HookPlace, config: Config) -> HookSet:
         tuple(hook for file in found for hook in file.hooks),
         (*(warning for file in found for warning in file.warnings), *left_out),
     )
-    if not left_out:  # else somebody may mend it where the snapshot does not look
-        if len(_known) >= MAX_KNOWN:
-            _known.clear()
-        _known[place] = read, snapshot
-    return _with_config(read, config)
+    return known_hook_files.store(place, read, snapshot)
 
 
-def _with_config(read: HookSet, config: Config) -> HookSet:
-    """With the hooks of the user's config.toml, those that were given beside it, and what is decided about all of them.
+def with_settings(read: HookSet, config: Config) -> HookSet:
+    """The hooks of files with those of the user's config.toml, those that were given beside it, and what is decided
+    about all of them.
 
     Those beside it are more hooks: nobody may lose a guard because an editor brings one of its own.
     """
-    table = config.document.get("hooks")
-    if not read.hooks and not isinstance(table, Mapping):
-        return read if read.warnings else _NONE
     from treadle.hooks.hook_settings import STATE, read_hooks, with_trust  # few have hooks
 
     hooks, warnings = read
+    table = config.document.get("hooks")
     if isinstance(table, Mapping):
         path = os.path.join(config.home, CONFIG_FILE)
         own = read_hooks(_hook_table(config.layers.of_file()), path, "user")

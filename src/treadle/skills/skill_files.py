@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from treadle.execution.bounded_reads import FileSnapshot, KnownRead, read_in_thread
+from treadle.execution.bounded_reads import FileSnapshot, KnownReads
 from treadle.execution.project_files import ProjectFiles
 
 if TYPE_CHECKING:
@@ -230,14 +230,7 @@ class SkillPlace(NamedTuple):
     extra: tuple[str, ...] = ()
 
 
-MAX_KNOWN: Final = 64
-_known: Final[dict[SkillPlace, KnownRead[SkillSet]]] = {}
-
-
-def known_skills(place: SkillPlace) -> SkillSet | None:
-    """The skills that were found before, when nothing has changed; None when somebody has to look. Does not block."""
-    known = _known.get(place)
-    return known.value if known is not None and known.is_current() else None
+known_skills: Final[KnownReads[SkillPlace, SkillSet]] = KnownReads()
 
 
 def look_for_skills(place: SkillPlace) -> tuple[SkillSet, FileSnapshot]:
@@ -245,14 +238,4 @@ def look_for_skills(place: SkillPlace) -> tuple[SkillSet, FileSnapshot]:
     snapshot = FileSnapshot()
     project = ProjectFiles(place.cwd, place.home, place.confinement, snapshot)
     found = find_skills(project, place.settings, place.extra)
-    if not project.left_out:  # else it is looked again: what is to be mended may lie elsewhere
-        if len(_known) >= MAX_KNOWN:
-            _known.clear()
-        _known[place] = KnownRead(found, snapshot)
-    return found, snapshot
-
-
-async def find_known_skills(place: SkillPlace) -> SkillSet:
-    """The skills that there are now. Raises `TimeoutError` when a file system does not answer."""
-    known = known_skills(place)
-    return known if known is not None else (await read_in_thread(lambda: look_for_skills(place)))[0]
+    return known_skills.store(place, found, snapshot), snapshot

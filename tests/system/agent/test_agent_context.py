@@ -111,14 +111,15 @@ async def test_project_files_are_read_again_when_they_look_different(
 async def test_project_files_on_a_disk_that_hangs_are_missing_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs = threading.Event()
+    def time_out(*_: object) -> Instructions:
+        raise TimeoutError  # as `read_in_thread` does
+
     monkeypatch.setattr(bounded_reads, "disks", LocalDisks(str(tmp_path / "none")))
-    monkeypatch.setattr(model_context, "read_in_thread", partial(bounded_reads.read_in_thread, seconds=0.2))
-    monkeypatch.setattr(model_context, "read_instructions", lambda *_: hangs.wait() and [])
     async with scene(tmp_path) as stage:
+        thread = await stage.start()
+        monkeypatch.setattr(model_context, "read_instructions", time_out)
         stage.model.enqueue_assistant_message("a")
-        turn = await stage.run(await stage.start())
-        hangs.set()
+        turn = await stage.run(thread)
         assert turn["status"] == "completed"
         (warning,) = stage.client.told("warning")
         assert "AGENTS.md was not looked for" in warning["params"]["message"]

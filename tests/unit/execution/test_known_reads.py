@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from treadle.execution import FileSnapshot, KnownRead
+from treadle.execution import FileSnapshot, KnownRead, KnownReads, ProjectFiles, bounded_reads
 
 
 class Looked(FileSnapshot):
@@ -49,3 +50,43 @@ async def test_turns_of_one_step_look_once_and_those_of_the_next_again() -> None
     await asyncio.sleep(0)
     snapshot.current = True
     assert known.is_current()
+
+
+@pytest.mark.anyio
+async def test_what_is_current_is_not_read_and_what_is_not_is_read_in_a_thread() -> None:
+    known, snapshot = KnownReads[str, int](), Looked()
+    reads: list[int] = []
+
+    def read() -> int:
+        reads.append(1)
+        return known.store("here", len(reads), snapshot)
+
+    assert [await known.find("here", read) for _ in range(2)] == [1, 1]
+    assert known.current("there") is None
+    snapshot.current = False
+    await asyncio.sleep(0)
+    assert known.current("here") is None
+    assert await known.find("here", read) == 2
+
+
+@pytest.mark.anyio
+async def test_no_more_is_known_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_reads, "MAX_KNOWN", 2)
+    known = KnownReads[int, str]()
+    for key in range(3):
+        known.store(key, "found", Looked())
+    assert [known.current(key) for key in range(3)] == [None, None, "found"]
+
+
+def test_what_was_left_out_of_a_project_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user may mend it where no snapshot looks, as in the settings of git."""
+    monkeypatch.setattr(bounded_reads, "SETTLED_NS", 0)
+    monkeypatch.setattr(FileSnapshot, "_cover", lambda *_: None)  # wherever the tests run
+    snapshot = FileSnapshot()
+    project = ProjectFiles(str(tmp_path), None, snapshot=snapshot)
+    assert project.read(str(tmp_path / "missing"), 1) is None
+    assert snapshot.is_current()
+    (tmp_path / "folder").mkdir()
+    assert project.read(str(tmp_path / "folder"), 1) is None
+    assert project.left_out
+    assert not snapshot.is_current()

@@ -24,7 +24,7 @@ from treadle.hooks import (
     trust_warnings,
     with_trust,
 )
-from treadle.hooks.hook_files import HookPlace, read_hook_files
+from treadle.hooks.hook_files import HookPlace, read_hook_files, with_settings
 
 FILE = "/h/hooks.json"
 
@@ -257,7 +257,7 @@ def test_hooks_that_are_given_beside_the_file_do_not_replace_its_own(tmp_path: P
     path.write_text('[[hooks.Stop]]\nhooks = [{type = "command", command = "mine"}]\n')
     loaded = load_config(tmp_path, overrides=['hooks.Stop = [{hooks = [{type = "command", command = "theirs"}]}]'])
     config = loaded.config.with_thread_overrides({"hooks.SessionEnd": [{"hooks": [_command()]}]})
-    found = read_hook_files(HookPlace(cwd=None, confinement=None, home=str(tmp_path)), config).hooks
+    found = with_settings(read_hook_files(HookPlace(cwd=None, confinement=None, home=str(tmp_path))), config).hooks
     given = "/<session-flags>/config.toml"
     assert [(hook.source, hook.key) for hook in found] == [
         ("user", f"{path}:stop:0:0"),

@@ -261,7 +261,7 @@ async def test_nothing_is_read_again_until_something_looks_different(
         import asyncio
 
         await asyncio.sleep(0)  # each step of the loop looks once
-        return known_skills(place) is not None
+        return known_skills.current(place) is not None
 
     def change(what: str) -> None:
         match what:

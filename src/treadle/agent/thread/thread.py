@@ -39,10 +39,9 @@ from treadle.agent.thread.thread_goal import Goal
 from treadle.agent.thread.thread_state import AgentPlace, Settings, State, read_state, read_usage
 from treadle.config import model_facts
 from treadle.errors import INVALID_REQUEST, ExecError, RpcError
-from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.sandbox.sandbox_modes import check_enforceable
 from treadle.execution.sandbox.sandbox_roots import Pin, Pins, pin
-from treadle.hooks.hook_files import HookPlace, HookSet, known_hooks, read_hook_files
+from treadle.hooks.hook_files import HookPlace, HookSet, known_hook_files, read_hook_files, with_settings
 from treadle.protocol.app.notifications import (
     ThreadSettingsUpdatedNotification,
     ThreadStartedNotification,
@@ -236,13 +235,13 @@ class Thread:
         config = self.services.config_for(settings)
         turn.notified = config.notify
         place = HookPlace(settings.cwd if settings.has_environment else None, settings.confinement, str(config.home))
-        found = known_hooks(place, config)
-        if found is None:
-            try:
-                found = await read_in_thread(lambda: read_hook_files(place, config))
-            except TimeoutError:
-                problem = f"hooks were not looked for: the file system of {settings.cwd} or of the home does not answer"
-                raise ExecError(problem) from None
+        try:
+            found = await known_hook_files.find(place, lambda: read_hook_files(place))
+        except TimeoutError:
+            problem = f"hooks were not looked for: the file system of {settings.cwd} or of the home does not answer"
+            raise ExecError(problem) from None
+        if found.hooks or "hooks" in config.document:
+            found = with_settings(found, config)
         if config.hooks.plug_ins or self.services.hooks:  # behind the others, whose places are in their names
             own = await self.services.python_hooks(config)
             behind = [structs.replace(hook, order=hook.order + len(found.hooks)) for hook in own.hooks]

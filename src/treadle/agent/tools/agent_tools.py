@@ -18,7 +18,7 @@ from treadle.agent.tools.new_child import new_child
 from treadle.agent.tools.tool import Tool, ToolCall
 from treadle.agent.turn.pending_input import check_input, text_of
 from treadle.errors import ExecError, RpcError
-from treadle.execution.bounded_reads import FileSnapshot, KnownRead, read_in_thread
+from treadle.execution.bounded_reads import FileSnapshot, KnownReads
 from treadle.execution.project_files import ProjectFiles
 from treadle.protocol.app.item_parts import (
     ImageUserInput,
@@ -180,43 +180,34 @@ class KnownRoles(Struct, frozen=True):
     config: Config
 
 
-_known: Final[dict[tuple[object, ...], KnownRead[KnownRoles]]] = {}
-_MAX_KNOWN: Final = 64
+_known: Final[KnownReads[tuple[object, ...], KnownRoles]] = KnownReads()
 
 
 async def roles_for(settings: Settings, config: Config) -> KnownRoles:
     """The roles that the sub-agents of a thread may have. Their files are read again when they have changed."""
-    place = (settings.cwd, settings.confinement, settings.has_environment, config.home)
-    known = _known.get(place)
-    if known is not None and known.value.config is config and known.is_current():
-        return known.value
+    # The configuration lives as long as what is stored by it; the sandbox and its roots decide the confinement.
+    place = (settings.cwd, settings.sandbox, settings.workspace_roots, id(config))
 
     def read() -> KnownRoles:
         home = str(config.home)
         snapshot = FileSnapshot(settings.cwd, home)
         roles = find_roles(ProjectFiles(settings.cwd, home, settings.confinement, snapshot), config)
-        found = KnownRoles(roles, namespace(roles), config)
-        if len(_known) >= _MAX_KNOWN:
-            _known.clear()
-        _known[place] = KnownRead(found, snapshot)
-        return found
+        return _known.store(place, KnownRoles(roles, namespace(roles), config), snapshot)
 
     try:
-        return await read_in_thread(read)
+        return await _known.find(place, read)
     except TimeoutError:
         roles = Roles({}, (f"agent roles were not looked for: the file system of {settings.cwd} does not answer",))
         return KnownRoles(roles, namespace(roles), config)
 
 
-async def offered_spec(turn: Turn) -> Raw | None:
+async def offered_spec(turn: Turn, settings: Settings, config: Config) -> Raw | None:
     """What the model of a turn is told of these tools; None when its thread may have no sub-agents."""
-    thread = turn.thread
-    config = thread.services.config_for(thread.settings)
-    if not may_have_agents(thread, config):
+    if not may_have_agents(turn.thread, config):
         return None
-    found = await roles_for(thread.settings, config)
+    found = await roles_for(settings, config)
     for warning in found.roles.warnings:
-        thread.warn_once(turn, warning)
+        turn.thread.warn_once(turn, warning)
     return found.spec
 
 

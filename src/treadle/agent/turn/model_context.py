@@ -17,6 +17,7 @@ from msgspec import Raw
 from treadle.agent.thread.model_history import user_message
 from treadle.agent.thread.thread import Thread
 from treadle.agent.thread.thread_state import Settings
+from treadle.agent.tools.agent_tools import offered_spec
 from treadle.agent.tools.toolbox import specifications
 from treadle.agent.turn.turn import SideConversation, Turn, developer_message
 from treadle.config import (
@@ -31,10 +32,10 @@ from treadle.config import (
     instructions_text,
     permissions_text,
 )
-from treadle.execution.bounded_reads import FileSnapshot, KnownRead, read_in_thread
+from treadle.execution.bounded_reads import FileSnapshot, KnownReads, read_in_thread
 from treadle.execution.project_files import ProjectFiles
 from treadle.protocol.app.threads import ThreadGoal
-from treadle.skills.skill_files import SkillSet, known_skills
+from treadle.skills.skill_files import SkillSet, known_skills, look_for_skills
 from treadle.tools.command.command_shell import default_shell
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class _Basis(NamedTuple):
     goal: ThreadGoal | None
     date: str
     skills: SkillSet
+    agents: Raw | None
 
     def is_same(self, other: _Basis) -> bool:
         # By identity first: settings and configuration are long to compare.
@@ -83,28 +85,24 @@ class Instructions(NamedTuple):
 
 
 # By what decides them. A set of them has at most `project_doc_max_bytes`, 32 KiB unless somebody wants more.
-_known_files: Final[dict[tuple[object, ...], KnownRead[Instructions]]] = {}
-MAX_KNOWN_FILES: Final = 64
-
-
+_known: Final[KnownReads[tuple[object, ...], Instructions]] = KnownReads()
 _cached_contexts: Final[WeakKeyDictionary[Thread, CachedContext]] = WeakKeyDictionary()
 
 
 async def build_context(turn: Turn) -> Context:
     thread, settings = turn.thread, turn.thread.settings
     config = thread.services.config_for(settings)
-    files = await _instructions_of(turn, config) if settings.has_environment else []
+    files = await _instructions_of(turn, settings, config) if settings.has_environment else []
     skills = SkillSet()
     if settings.has_environment and config.skills.include_instructions:
         place = settings.skill_place(config, thread.services.skill_roots)
-        known = known_skills(place)
-        if known is None:
-            from treadle.agent.turn.turn_skills import thread_skills  # only when something has changed
-
-            known = await thread_skills(turn, place)
-        skills = known
+        try:
+            skills = await known_skills.find(place, lambda: look_for_skills(place)[0])
+        except TimeoutError:
+            thread.warn_once(turn, f"skills were not looked for: the file system of {place.cwd} does not answer")
+    agents = await offered_spec(turn, settings, config)
     base, date = await _base(settings, config), time.strftime("%Y-%m-%d")
-    basis = _Basis(base, settings, config, thread.state.goal, date, skills)
+    basis = _Basis(base, settings, config, thread.state.goal, date, skills, agents)
     cached = _cached_contexts.get(thread)
     if cached is None or not cached.basis.is_same(basis):
         cached = _cached_contexts[thread] = _make_cached(thread, basis)
@@ -118,7 +116,7 @@ async def side_context(turn: Turn, side: SideConversation, base: str) -> Context
     """The same for a side conversation, which has other instructions than the thread."""
     thread, settings = turn.thread, turn.settings
     config = thread.services.config_for(settings)
-    files = await _instructions_of(turn, config)
+    files = await _instructions_of(turn, thread.settings, config)
     texts = [
         base,
         permissions_text(settings.approval_policy, settings.in_force, settings.cwd),
@@ -129,7 +127,7 @@ async def side_context(turn: Turn, side: SideConversation, base: str) -> Context
 
 
 def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
-    base, settings, config, goal, date, skills = basis
+    base, settings, config, goal, date, skills, agents = basis
     mode, personality = settings.instructions_of_mode, PERSONALITIES.get(settings.personality or "")
     # Without an environment there is nothing to run, to write or to look at: the model reads of no such thing.
     there = settings.has_environment
@@ -150,7 +148,8 @@ def _make_cached(thread: Thread, basis: _Basis) -> CachedContext:
     if goal is not None and thread.goal.is_pursued:
         text = goal_text(goal.objective, token_budget=goal.token_budget, tokens_used=goal.tokens_used)
         after.append(Raw(msgspec.json.encode(user_message(text))))
-    return CachedContext(basis, _messages(before), after, specifications(thread), warning)
+    tools = specifications(thread)
+    return CachedContext(basis, _messages(before), after, tools if agents is None else (*tools, agents), warning)
 
 
 def _environment(settings: Settings, date: str) -> str:
@@ -175,8 +174,8 @@ async def _base(settings: Settings, config: Config) -> str:
         raise ConfigError(f"{problem}; correct the path") from None
 
 
-async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
-    found = await project_instructions(turn.thread.settings, config)
+async def _instructions_of(turn: Turn, settings: Settings, config: Config) -> list[InstructionFile]:
+    found = await project_instructions(settings, config)
     for warning in found.warnings:
         turn.thread.warn_once(turn, warning)
     return found.files
@@ -184,21 +183,16 @@ async def _instructions_of(turn: Turn, config: Config) -> list[InstructionFile]:
 
 async def project_instructions(settings: Settings, config: Config) -> Instructions:
     """The AGENTS.md files that apply in the working directory."""
-    known = known_instructions(settings, config)
-    if known is not None:
-        return known
     try:
-        return await read_in_thread(lambda: read_instructions(settings, config))
+        return await _known.find(_place(settings, config), lambda: read_instructions(settings, config))
     except TimeoutError:
         problem = f"AGENTS.md was not looked for: the file system of {settings.cwd} does not answer"
         return Instructions([], [problem])
 
 
 def known_instructions(settings: Settings, config: Config) -> Instructions | None:
-    """The instructions that were read before, when nothing has changed; None when somebody has to look. To
-    change to another thread of the process and back takes ten times as long as to see that."""
-    known = _known_files.get(_place(settings, config))
-    return known.value if known is not None and known.is_current() else None
+    """The instructions that were read before, when nothing has changed; None when somebody has to look."""
+    return _known.current(_place(settings, config))
 
 
 def read_instructions(settings: Settings, config: Config) -> Instructions:
@@ -211,19 +205,15 @@ def read_instructions(settings: Settings, config: Config) -> Instructions:
         max_bytes=config.project_doc_max_bytes,
         fallback_names=config.project_doc_fallback_filenames,
     )
-    found = Instructions(files, project.warnings)
-    if not found.warnings:  # else the next turn looks again: the user may have mended it, and not in the project
-        if len(_known_files) >= MAX_KNOWN_FILES:
-            _known_files.clear()
-        _known_files[_place(settings, config)] = KnownRead(found, snapshot)
-    return found
+    return _known.store(_place(settings, config), Instructions(files, project.warnings), snapshot)
 
 
 def _place(settings: Settings, config: Config) -> tuple[object, ...]:
-    """All that decides which files apply."""
+    """All that decides which files apply; the sandbox and its roots decide the confinement."""
     return (
         settings.cwd,
-        settings.confinement,
+        settings.sandbox,
+        settings.workspace_roots,
         config.home,
         config.project_doc_max_bytes,
         config.project_doc_fallback_filenames,

@@ -21,7 +21,6 @@ from msgspec import structs
 
 from treadle.agent.event import new_id
 from treadle.agent.thread.model_history import history_after, user_message
-from treadle.agent.tools.agent_tools import offered_spec
 from treadle.agent.tools.toolbox import Toolbox
 from treadle.agent.turn.model_context import Context, build_context
 from treadle.agent.turn.sampling import Sampling, report_wait, request_headers, sample
@@ -70,14 +69,12 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
     thread = turn.thread
     rounds = 0  # of tool calls
     said = ""
-    agents = None if turn.side is not None else await offered_spec(turn)
 
     async def request() -> ModelRequest:
         await toolbox.drain()  # of a response that broke off
+        mcp = None if turn.side is not None or toolbox.closed else thread.mcp
         asked = model_request(turn, context)
-        if agents is not None and not toolbox.closed:
-            asked = structs.replace(asked, tools=(*asked.tools, agents))
-        if (mcp := thread.mcp) is None or turn.side is not None or toolbox.closed:
+        if mcp is None:
             return asked
         await mcp.refresh()
         return structs.replace(asked, tools=(*asked.tools, *await mcp.specs()))

@@ -15,23 +15,13 @@ from treadle.errors import ExecError
 from treadle.execution.uris import native_path
 from treadle.protocol.app.item_parts import SkillUserInput, TextUserInput, UserInput
 from treadle.protocol.app.notifications import WarningNotification
-from treadle.skills.skill_files import Skill, SkillPlace, SkillSet, find_known_skills, is_enabled
+from treadle.skills.skill_files import Skill, SkillSet, is_enabled, known_skills, look_for_skills
 
 if TYPE_CHECKING:
     from treadle.agent.thread.thread import Thread
-    from treadle.agent.turn.turn import Turn
     from treadle.config.file_settings import SkillSettings
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.protocol.app.extensions import SkillToolDependency
-
-
-async def thread_skills(turn: Turn, place: SkillPlace) -> SkillSet:
-    """The skills that there are for the thread now, also those that are turned off."""
-    try:
-        return await find_known_skills(place)
-    except TimeoutError:
-        turn.thread.warn_once(turn, f"skills were not looked for: the file system of {place.cwd} does not answer")
-        return SkillSet()
 
 
 def listed_skills(thread: Thread, found: SkillSet, settings: SkillSettings) -> tuple[str, str | None]:
@@ -67,7 +57,7 @@ async def find_used(thread: Thread, parts: tuple[UserInput, ...]) -> UsedSkills:
 
     config = thread.services.config_for(thread.settings)
     place = thread.settings.skill_place(config, thread.services.skill_roots)
-    found, rules = await find_known_skills(place), config.skills.config
+    found, rules = await known_skills.find(place, lambda: look_for_skills(place)[0]), config.skills.config
     enabled = by_name([skill for skill in found.skills if is_enabled(skill, rules)])
     disabled = by_name([skill for skill in found.skills if skill.name not in enabled])
     by_path = {skill.path: skill for skill in found.skills}

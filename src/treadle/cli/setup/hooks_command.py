@@ -22,7 +22,7 @@ from treadle.cli.user_commands import user_command, user_group
 from treadle.config import Config, find_home, load_config, write_values
 from treadle.execution import Environment
 from treadle.hooks.hook_events import EVENTS, HookInput
-from treadle.hooks.hook_files import HookPlace, HookSet, read_hook_files
+from treadle.hooks.hook_files import HookPlace, HookSet, read_hook_files, with_settings
 from treadle.hooks.hook_outputs import HookOutcome
 from treadle.hooks.hook_runner import run_hook
 from treadle.hooks.hook_settings import Hook
@@ -54,7 +54,7 @@ def _find(cd: str, overrides: Sequence[str]) -> tuple[str, Config, HookSet]:
         raise Problem(f"{printable_line(cd)} is no directory", do="--cd DIR with one that is there", code=REFUSED)
     folder = os.path.abspath(cd)
     config = load_config(find_home(os.environ), overrides=overrides).config
-    found = read_hook_files(HookPlace(folder, config.permissions().sandbox, str(config.home)), config)
+    found = with_settings(read_hook_files(HookPlace(folder, config.permissions().sandbox, str(config.home))), config)
     if config.hooks.plug_ins:
         plugged = load_plug_ins(config.hooks.plug_ins)
         found = HookSet((*found.hooks, *plugged.hooks), (*found.warnings, *plugged.warnings))

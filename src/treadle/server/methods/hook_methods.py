@@ -12,7 +12,7 @@ from msgspec import UNSET
 from treadle.config import Config
 from treadle.execution.bounded_reads import read_in_thread
 from treadle.hooks.hook_events import camel_case
-from treadle.hooks.hook_files import HookPlace, HookSet, read_hook_files
+from treadle.hooks.hook_files import HookPlace, HookSet, read_hook_files, with_settings
 from treadle.hooks.hook_settings import Hook
 from treadle.protocol.app.extensions import (
     HookErrorInfo,
@@ -48,7 +48,7 @@ def _folder(cwd: str, named: str) -> str:
 async def _entry(named: str, place: HookPlace, config: Config) -> HooksListEntry:
     errors: tuple[HookErrorInfo, ...] = ()
     try:
-        found = await read_in_thread(partial(read_hook_files, place, config))
+        found = with_settings(await read_in_thread(partial(read_hook_files, place)), config)
     except TimeoutError:
         found = HookSet()
         errors = (HookErrorInfo(message="its file system does not answer", path=named),)

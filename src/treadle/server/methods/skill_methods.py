@@ -169,7 +169,7 @@ class WatchedSkills:
         folder = os.path.normpath(os.path.join(server.cwd, cwd))  # noqa: ASYNC240 (it looks at no file)
         place = SkillPlace(folder, sandbox, str(config.home), config.skills, server.skill_roots)
         before = self._lists.get(cwd)
-        known = None if anew else known_skills(place)
+        known = None if anew else known_skills.current(place)
         if known is not None and before is known:
             return known
         found, snapshot = await read_in_thread(lambda: look_for_skills(place))
