@@ -11,7 +11,7 @@ import pytest
 
 from kit.web_site import Asked, Site, moved, page, silent, site, unused_port
 from treadle.http import HttpTarget
-from treadle.tools import KnownRobots, Page, WebClient, WebFailure, read_address
+from treadle.tools import KnownRobots, WebClient, WebFailure, WebPage, read_address
 from treadle.tools.web import pages
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ def anywhere(_: HttpTarget) -> bool:
     return True
 
 
-async def read(url: str, *, private: frozenset[str] = HOME, may_visit: Any = anywhere, **more: Any) -> Page:
+async def read(url: str, *, private: frozenset[str] = HOME, may_visit: Any = anywhere, **more: Any) -> WebPage:
     async with WebClient(private_hosts=private, **more) as client:
         return await client.page(read_address(url), may_visit)
 

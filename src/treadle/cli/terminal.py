@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -54,6 +54,14 @@ def printable(text: str) -> str:
 def printable_line(text: str) -> str:
     """The same on one line."""
     return printable(text).replace("\n", "\\n")
+
+
+def table_lines(rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose cells others wrote."""
+    shown = [[printable_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = ("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in shown)
+    return [line.rstrip() for line in lines]
 
 
 # --- colours and rich ---

@@ -176,5 +176,9 @@ def snake_case(event: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower()
 
 
+def kebab_case(event: str) -> str:
+    return snake_case(event).replace("_", "-")
+
+
 def camel_case(event: str) -> str:
     return event[0].lower() + event[1:]

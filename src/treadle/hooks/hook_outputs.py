@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct, field, structs
 
-from treadle.hooks.hook_events import snake_case
+from treadle.hooks.hook_events import kebab_case
 
 RunStatus: TypeAlias = Literal["completed", "failed", "blocked", "stopped"]
 EntryKind: TypeAlias = Literal["warning", "stop", "feedback", "context", "error"]
@@ -184,7 +184,7 @@ def read_output(event: str, exit_code: int, stdout: bytes, stderr: bytes) -> Hoo
 
 def _read_json(event: str, text: bytes) -> HookResult:
     compact = event in ("PreCompact", "PostCompact")
-    invalid = _Wrong(f"hook returned invalid {f'{event} hook' if compact else _kebab_case(event)} JSON output")
+    invalid = _Wrong(f"hook returned invalid {f'{event} hook' if compact else kebab_case(event)} JSON output")
     try:
         output = msgspec.json.decode(text, type=_Output)
         members = output.hook_specific_output or {}
@@ -245,10 +245,6 @@ def _reason(event: str, said: str, member: str, reason: str | None) -> str:
     if reason is None or not reason.strip():
         raise _Wrong(f"{event} hook returned {said} without a non-empty {member}")
     return reason.strip()
-
-
-def _kebab_case(event: str) -> str:
-    return snake_case(event).replace("_", "-")
 
 
 def _camel(name: str) -> str:

@@ -54,12 +54,6 @@ MAX_NAMES: Final = 50
 CLOSE_S: Final = 10.0
 
 
-def _read_hooks(given: PythonHooks) -> tuple[Hook, ...]:
-    from treadle.hooks.python_hooks import read_python_hooks  # few have them
-
-    return read_python_hooks(given)
-
-
 class Watch(Protocol):
     """Something that goes on for a client. It must not stay in the table of its client when it has ended."""
 
@@ -120,7 +114,11 @@ class AppServer:
         self._home = None if home is None else Path(path("home", home))
         self._overrides = tuple(texts("overrides", overrides))
         self._cwd = None if cwd is None else folder("cwd", cwd)
-        self.hooks: tuple[Hook, ...] = () if hooks is None else _read_hooks(hooks)
+        self.hooks: tuple[Hook, ...] = ()
+        if hooks is not None:
+            from treadle.hooks.python_hooks import read_python_hooks  # few have them
+
+            self.hooks = read_python_hooks(hooks)
         self._plugged_in: tuple[tuple[str, ...], HookSet] | None = None
         self.clients: dict[Client, None] = {}
         self.client_numbers: Iterator[int] = itertools.count(1)

@@ -59,7 +59,7 @@ class BrokenSkill(NamedTuple):
     message: str
 
 
-class Root(NamedTuple):
+class SkillRoot(NamedTuple):
     path: str
     scope: Scope
     rank: int = 0
@@ -87,7 +87,7 @@ def rule_for(rules: Sequence[SkillRule], *, name: str, path: str = "") -> bool |
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 
-def skill_roots(project: ProjectFiles, settings: SkillSettings, extra: Sequence[str] = ()) -> list[Root]:
+def skill_roots(project: ProjectFiles, settings: SkillSettings, extra: Sequence[str] = ()) -> list[SkillRoot]:
     """Where skills are looked for: in the project, from the working directory up to its root; then the user's own,
     those of the settings and `extra` ones included; then those of the machine."""
     user_home = os.path.expanduser("~")
@@ -99,14 +99,14 @@ def skill_roots(project: ProjectFiles, settings: SkillSettings, extra: Sequence[
     own = [os.path.normpath(root) for root in (*own, *extra)]
     names, rank = (*PROJECT_FOLDERS, *claude), len(project.folders)
     below = [
-        Root(os.path.join(folder, name), "repo", at)
+        SkillRoot(os.path.join(folder, name), "repo", at)
         for at, folder in enumerate(project.folders[::-1])
         for name in names
     ]
     # In the user's home directory the folders of "the project" are the user's.
     roots = [root for root in below if root.path not in own]
-    roots += (Root(path, "user", rank) for path in own)
-    return [*roots, *(Root(path, "admin", rank + 1) for path in ADMIN_ROOTS)]
+    roots += (SkillRoot(path, "user", rank) for path in own)
+    return [*roots, *(SkillRoot(path, "admin", rank + 1) for path in ADMIN_ROOTS)]
 
 
 def find_skills(project: ProjectFiles, settings: SkillSettings, extra: Sequence[str] = ()) -> SkillSet:

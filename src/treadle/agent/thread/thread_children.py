@@ -183,10 +183,11 @@ class Children:
     async def status(self, child_id: str) -> ChildStatus:
         if child_id not in self._thread.state.children:
             return ChildStatus("notFound")
-        found = self._agents.find(child_id)
-        if found is not None and found.turn_id is not None:
+        if self._is_running(child_id):
             return ChildStatus("running")
-        if found is None and await self._thread.store.load(child_id) is None:  # somebody has deleted it
+        if (
+            self._agents.find(child_id) is None and await self._thread.store.load(child_id) is None
+        ):  # somebody has deleted it
             self._forget(child_id)
             return ChildStatus("notFound")
         if child_id not in self._ended:

@@ -358,8 +358,9 @@ class _Run:
         self._turn_id = turn_id
         self._began = time.monotonic()
         self.hook = hook
-        kind = events.snake_case(hook.event).replace("_", "-")
-        self.id: str = f"{kind}:{hook.order}:{hook.path}" + ("" if call_id is None else f":{call_id}")
+        self.id: str = f"{events.kebab_case(hook.event)}:{hook.order}:{hook.path}" + (
+            "" if call_id is None else f":{call_id}"
+        )
         self._summary = HookRunSummary(
             id=self.id,
             display_order=hook.order,

@@ -21,15 +21,17 @@ from treadle.errors import ExecError, RpcError
 from treadle.execution.bounded_reads import FileSnapshot, KnownReads
 from treadle.execution.project_files import ProjectFiles
 from treadle.protocol.app.item_parts import (
+    DynamicToolNamespaceTool,
     ImageUserInput,
     LocalImageUserInput,
     MentionUserInput,
+    NamespaceDynamicToolSpec,
     SkillUserInput,
     TextUserInput,
     UserInput,
 )
 from treadle.protocol.app.items import CollabAgentToolCallThreadItem
-from treadle.tools.specs import ToolInputError
+from treadle.tools.specs import ToolInputError, dynamic_spec, flag, text
 
 if TYPE_CHECKING:
     from treadle.agent.thread.thread import Thread
@@ -57,45 +59,30 @@ _SPAWN: Final = (
     "- Sub-agents work in your folder, unless `isolation`: no two that change files there should run at a time, and "
     "each should know which files are its own."
 )
-_TEXT: Final = {"type": "string"}
-
-
-def _text(description: str) -> dict[str, object]:
-    return {"type": "string", "description": description}
-
-
-def _flag(description: str) -> dict[str, object]:
-    return {"type": "boolean", "description": description}
-
-
 _ITEMS: Final = {
     "type": "array",
     "description": "The same in parts.",
     "items": {
         "type": "object",
         "properties": {
-            "type": _text("text, image, local_image, skill or mention."),
-            "text": _text("Of a text."),
-            "image_url": _text("Of an image."),
-            "path": _text("Of a local_image, skill or mention."),
-            "name": _text("Of a skill or mention."),
+            "type": text("text, image, local_image, skill or mention."),
+            "text": text("Of a text."),
+            "image_url": text("Of an image."),
+            "path": text("Of a local_image, skill or mention."),
+            "name": text("Of a skill or mention."),
         },
         "additionalProperties": False,
     },
 }
 
 
-def _function(name: str, description: str, properties: Mapping[str, object], *required: str) -> dict[str, object]:
-    parameters: dict[str, object] = {"type": "object", "properties": properties, "additionalProperties": False}
+def _function(
+    name: str, description: str, properties: Mapping[str, object], *required: str
+) -> DynamicToolNamespaceTool:
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
-        parameters["required"] = required
-    return {
-        "type": "function",
-        "name": name,
-        "description": description,
-        "strict": False,
-        "parameters": parameters,
-    }
+        schema["required"] = required
+    return DynamicToolNamespaceTool(name=name, description=description, input_schema=schema)
 
 
 def namespace(roles: Roles) -> Raw:
@@ -104,23 +91,23 @@ def namespace(roles: Roles) -> Raw:
     close = _function(
         "close_agent",
         "Closes a sub-agent that is no longer needed, with its own, and returns how it was.",
-        {"target": _text("Its id, from spawn_agent.")},
+        {"target": text("Its id, from spawn_agent.")},
         "target",
     )
     resume = _function(
         "resume_agent",
         "Opens a sub-agent again that was closed, so that it can be sent input.",
-        {"id": _text("Its id.")},
+        {"id": text("Its id.")},
         "id",
     )
     send = _function(
         "send_input",
         "Gives a sub-agent more to do, or to know. It still has what it has seen and done.",
         {
-            "target": _text("Its id, from spawn_agent."),
-            "message": _text("What you say to it."),
+            "target": text("Its id, from spawn_agent."),
+            "message": text("What you say to it."),
             "items": _ITEMS,
-            "interrupt": _flag("Whether it should stop what it does now. Default: false."),
+            "interrupt": flag("Whether it should stop what it does now. Default: false."),
         },
         "target",
     )
@@ -128,25 +115,24 @@ def namespace(roles: Roles) -> Raw:
         "spawn_agent",
         _SPAWN,
         {
-            "message": _text("The task."),
+            "message": text("The task."),
             "items": _ITEMS,
-            "agent_type": _text(f"Its role. Default: `default`.\n{described}"),
-            "model": _text("Another model than yours, if the user asks for one."),
-            "model_provider": _text("The provider of that model, by its name in the settings, if it is not yours."),
-            "reasoning_effort": _text("Another effort than yours, if the user asks for one."),
-            "fork_context": _flag("Whether it sees what you and the user have said so far. Default: false."),
-            "isolation": {
-                **_text("`worktree` gives it a git worktree with a new branch, below the project."),
-                "enum": ["worktree"],
-            },
-            "wake": _flag("Whether you go on by yourself when it is done, also if you are idle. Default: false."),
+            "agent_type": text(f"Its role. Default: `default`.\n{described}"),
+            "model": text("Another model than yours, if the user asks for one."),
+            "model_provider": text("The provider of that model, by its name in the settings, if it is not yours."),
+            "reasoning_effort": text("Another effort than yours, if the user asks for one."),
+            "fork_context": flag("Whether it sees what you and the user have said so far. Default: false."),
+            "isolation": text(
+                "`worktree` gives it a git worktree with a new branch, below the project.", words=("worktree",)
+            ),
+            "wake": flag("Whether you go on by yourself when it is done, also if you are idle. Default: false."),
         },
     )
     wait = _function(
         "wait_agent",
         "Waits until the first of some sub-agents is done, and returns what it says; nothing when that takes longer.",
         {
-            "targets": {"type": "array", "items": _TEXT, "description": "Their ids."},
+            "targets": {"type": "array", "items": {"type": "string"}, "description": "Their ids."},
             "timeout_ms": {
                 "type": "number",
                 "description": f"Most milliseconds to wait, {MIN_WAIT_MS} to {MAX_WAIT_MS}. Default: "
@@ -155,13 +141,13 @@ def namespace(roles: Roles) -> Raw:
         },
         "targets",
     )
-    spec = {
-        "type": "namespace",
-        "name": NAMESPACE,
-        "description": "Sub-agents: start them, talk to them, wait for them.",
-        "tools": [close, resume, send, spawn, wait],
-    }
-    return Raw(msgspec.json.encode(spec))
+    return dynamic_spec(
+        NamespaceDynamicToolSpec(
+            name=NAMESPACE,
+            description="Sub-agents: start them, talk to them, wait for them.",
+            tools=(close, resume, send, spawn, wait),
+        )
+    )
 
 
 def may_have_agents(thread: Thread, config: Config) -> bool:

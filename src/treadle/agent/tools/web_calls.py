@@ -17,7 +17,7 @@ from treadle.protocol.app.approvals import (
     NetworkApprovalContext,
 )
 from treadle.protocol.app.items import OpenPageWebSearchAction, SearchWebSearchAction, WebSearchThreadItem
-from treadle.tools.web.pages import KnownRobots, Page, WebClient, WebFailure, host_of, read_address, url_of
+from treadle.tools.web.pages import KnownRobots, WebClient, WebFailure, WebPage, host_of, read_address, url_of
 from treadle.tools.web.readable import untrusted
 from treadle.tools.web.search import COUNTS, MAX_QUERY, MAX_RESULTS_BYTES, read_results, results_text, search_url
 
@@ -153,7 +153,7 @@ class PageCall:
         return ApprovalQuestion(method, params, CommandExecutionRequestApprovalResponse, action)
 
 
-def _told(page: Page, start: int) -> str:
+def _told(page: WebPage, start: int) -> str:
     if page.moved_to is not None:
         return untrusted(page.moved_to, head="The page has moved to another host. Fetch this URL to go there:")
     piece = page.text[start : start + MAX_TEXT]

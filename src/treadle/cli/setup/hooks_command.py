@@ -15,6 +15,7 @@ import click
 import msgspec
 from msgspec import to_builtins
 
+from treadle.cli.figures import plural
 from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_json, write_stderr
 from treadle.cli.terminal import is_terminal, printable, printable_line
@@ -127,7 +128,7 @@ def trust(keys: tuple[str, ...], cd: str, yes: bool, config_overrides: tuple[str
             return FAILED
     state = {hook.key: {"trusted_hash": hook.hash} for hook in waiting}
     write_values(config.home, [ConfigEdit(key_path="hooks.state", value=state, merge_strategy="upsert")])
-    write(sys.stdout, f"Trusted {'1 hook' if len(waiting) == 1 else f'{len(waiting)} hooks'}.\n")
+    write(sys.stdout, f"Trusted {plural(len(waiting), 'hook')}.\n")
     return 0
 
 

@@ -20,7 +20,7 @@ import click
 from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_json
-from treadle.cli.terminal import printable_line
+from treadle.cli.terminal import printable_line, table_lines
 from treadle.cli.user_commands import completing, user_command, user_group
 from treadle.config import Config, find_home, load_config, write_values
 from treadle.config.home_files import read_document
@@ -35,6 +35,8 @@ from treadle.secrets import shown_argument
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_:@/.-]+")
 _HIDDEN: Final = "*****"
+_STDIO: Final = ("Name", "Command", "Args", "Env", "Cwd", "Status", "Auth")
+_HTTP: Final = ("Name", "Url", "Bearer Token Env Var", "Status", "Auth")
 _NONE: Final = "No MCP servers configured yet. Try `treadle mcp add my-tool -- my-command`."
 _AUTH: Final = {
     "unsupported": "Unsupported",
@@ -177,11 +179,20 @@ def list_(as_json: bool, config_overrides: tuple[str, ...]) -> int:
             [{**_as_json(config, one), **_timeouts(config, one), "auth_status": auth_status(one)} for one in servers]
         )
         return 0
-    tables = [_stdio_table([one for one in servers if not one.is_http and one.problem is None])]
-    tables.append(_http_table([one for one in servers if one.is_http]))
-    lines = [f"{one.name}  cannot be used: {one.problem}" for one in servers if one.problem is not None]
-    shown = [table for table in (*tables, [printable_line(line) for line in lines]) if table]
-    write(sys.stdout, "\n\n".join("\n".join(table) for table in shown) + "\n" if shown else f"{_NONE}\n")
+    stdio = [
+        (one.name, one.command or "-", _arguments(one), _variables(one), one.cwd or "-", _status(one), _auth(one))
+        for one in servers
+        if not one.is_http and one.problem is None
+    ]
+    http = [
+        (one.name, shown_url(one.url or ""), one.bearer_token_env_var or "-", _status(one), _auth(one))
+        for one in servers
+        if one.is_http
+    ]
+    blocks = [table_lines((head, *rows)) for head, rows in ((_STDIO, stdio), (_HTTP, http)) if rows]
+    if unusable := [one for one in servers if one.problem is not None]:
+        blocks.append([printable_line(f"{one.name}  cannot be used: {one.problem}") for one in unusable])
+    write(sys.stdout, "\n\n".join(map("\n".join, blocks)) + "\n" if blocks else f"{_NONE}\n")
     return 0
 
 
@@ -274,31 +285,6 @@ def auth_status(server: McpServerConfig) -> str:
     if server.url is not None and TokenFile(find_home(os.environ), server.name, server.url).read() is not None:
         return "o_auth"
     return "not_logged_in" if server.auth == "oauth" else "unsupported"
-
-
-def _stdio_table(servers: Sequence[McpServerConfig]) -> list[str]:
-    rows = [
-        (one.name, one.command or "-", _arguments(one), _variables(one), one.cwd or "-", _status(one), _auth(one))
-        for one in servers
-    ]
-    return _columns(("Name", "Command", "Args", "Env", "Cwd", "Status", "Auth"), rows)
-
-
-def _http_table(servers: Sequence[McpServerConfig]) -> list[str]:
-    rows = [
-        (one.name, shown_url(one.url or ""), one.bearer_token_env_var or "-", _status(one), _auth(one))
-        for one in servers
-    ]
-    return _columns(("Name", "Url", "Bearer Token Env Var", "Status", "Auth"), rows)
-
-
-def _columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    shown = [[printable_line(cell) for cell in row] for row in rows]
-    if not shown:
-        return []
-    widths = [max(map(len, column)) for column in zip(head, *shown, strict=True)]
-    lines = ("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in (head, *shown))
-    return [line.rstrip() for line in lines]
 
 
 def _joined(texts: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from treadle.cli.figures import plural
 from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_json
-from treadle.cli.terminal import printable_line
+from treadle.cli.terminal import printable_line, table_lines
 from treadle.cli.user_commands import completing, user_command, user_group
 from treadle.config import Config, find_home, load_config, write_values
 from treadle.config.config_access import skill_edit
@@ -60,6 +60,11 @@ def _found(config: Config) -> SkillSet:
     return find_skills(project, config.skills)
 
 
+def _document(given: str) -> str:
+    """The `SKILL.md` that a path means: itself, or that of a folder."""
+    return os.path.realpath(given if os.path.basename(given) == FILE_NAME else os.path.join(given, FILE_NAME))
+
+
 def _names() -> list[str]:
     return [skill.name for skill in _found(load_config(find_home(os.environ)).config).skills]
 
@@ -83,10 +88,8 @@ def list_(as_json: bool, config_overrides: tuple[str, ...]) -> int:
         is_on = is_enabled(skill, config.skills.config)
         state = "disabled" if not is_on else "enabled" if skill.implicit else "when named"
         lines.append((skill.name, skill.scope, state, skill.description[:_SHOWN]))
-    widths = [max(len(line[column]) for line in lines) for column in range(3)] if lines else []
-    for line in lines:
-        cells = [f"{printable_line(cell):{width}}" for cell, width in zip(line, widths, strict=False)]
-        write(sys.stdout, "  ".join([*cells, printable_line(line[3])]).rstrip() + "\n")
+    for line in table_lines(lines):
+        write(sys.stdout, line + "\n")
     if found.broken:
         write(sys.stdout, f"{plural(len(found.broken), 'problem')} more: treadle skills check\n")
     elif not lines:
@@ -166,7 +169,7 @@ def check(paths: tuple[str, ...], as_json: bool, config_overrides: tuple[str, ..
     if paths:
         skills = []
         for given in paths:
-            path = os.path.realpath(given if os.path.basename(given) == FILE_NAME else os.path.join(given, FILE_NAME))
+            path = _document(given)
             try:
                 skill, problem = read_skill(path, "user")
             except ValueError as error:
@@ -240,7 +243,7 @@ def disable(skill: str) -> int:
 def _switch(given: str, *, on: bool) -> int:
     home = find_home(os.environ)
     skills = _found(load_config(home).config).skills
-    path = os.path.realpath(given if os.path.basename(given) == FILE_NAME else os.path.join(given, FILE_NAME))
+    path = _document(given)
     is_path = any(skill.path == path for skill in skills)
     names = sorted({skill.name for skill in skills})
     if not is_path and given not in names:

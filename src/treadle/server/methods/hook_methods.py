@@ -37,12 +37,10 @@ async def list_hooks(call: ServerCall[HooksListParams]) -> HooksListResponse:
     if call.params.thread_id is None or call.params.cwds:
         confinement = config.permissions().sandbox
         named = directories(call)
-        places += [(each, HookPlace(_folder(server.cwd, each), confinement, server.home)) for each in named]
+        for each in named:
+            folder = os.path.normpath(os.path.join(server.cwd, each))  # noqa: ASYNC240 (it looks at no file)
+            places.append((each, HookPlace(folder, confinement, server.home)))
     return HooksListResponse(data=tuple([await _entry(named, place, config) for named, place in places]))
-
-
-def _folder(cwd: str, named: str) -> str:
-    return os.path.normpath(os.path.join(cwd, named))
 
 
 async def _entry(named: str, place: HookPlace, config: Config) -> HooksListEntry:

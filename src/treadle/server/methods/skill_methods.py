@@ -70,7 +70,9 @@ def directories(call: ServerCall[SkillsListParams] | ServerCall[HooksListParams]
 async def list_skills(call: ServerCall[SkillsListParams]) -> SkillsListResponse:
     """What is listed is watched from then on, so that clients hear when it changes."""
     server = call.server
-    skills = _skills(server)
+    if server.watched_skills is None:
+        server.watched_skills = WatchedSkills(server)
+    skills = server.watched_skills
     rules = server.shown_config.skills.config
     data = []
     for cwd in directories(call):
@@ -213,9 +215,3 @@ class WatchedSkills:
             logger.info("skills were not looked for again", {"reason": str(error)})
         finally:
             self._is_looking = False
-
-
-def _skills(server: AppServer) -> WatchedSkills:
-    if server.watched_skills is None:
-        server.watched_skills = WatchedSkills(server)
-    return server.watched_skills

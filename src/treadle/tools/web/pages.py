@@ -64,7 +64,7 @@ class Response(Struct, frozen=True):
     cut: bool
 
 
-class Page(Struct, frozen=True):
+class WebPage(Struct, frozen=True):
     """`moved_to` is where a page leads on to that may not be visited without asking; there is no text then."""
 
     url: str
@@ -135,7 +135,7 @@ class WebClient:
     async def __aexit__(self, *_: object) -> None:
         await self._pool.close()
 
-    async def page(self, target: HttpTarget, may_visit: MayVisit) -> Page:
+    async def page(self, target: HttpTarget, may_visit: MayVisit) -> WebPage:
         """The page as text, wherever it is redirected to, if that may be visited. Raises `WebFailure`."""
         async with _deadline():
             for _ in range(MAX_REDIRECTS + 1):
@@ -147,7 +147,7 @@ class WebClient:
                     return await _read_page(url_of(target), response)
                 target = await asyncio.to_thread(read_address, following)
                 if not may_visit(target):
-                    return Page(url_of(target), "", "", moved_to=url_of(target))
+                    return WebPage(url_of(target), "", "", moved_to=url_of(target))
         raise WebFailure("redirects", f"the page is redirected more than {MAX_REDIRECTS} times")
 
     async def data(self, target: HttpTarget, limit: int) -> Response:
@@ -262,7 +262,7 @@ async def _read_body(connection: HttpConnection, headers: dict[str, str], limit:
     return bytes(body), False
 
 
-async def _read_page(url: str, response: Response) -> Page:
+async def _read_page(url: str, response: Response) -> WebPage:
     if response.status != 200:
         raise WebFailure("status", f"the server answered with HTTP status {response.status}")
     kind = _kind(response.headers)
@@ -278,7 +278,7 @@ async def _read_page(url: str, response: Response) -> Page:
     found = await asyncio.to_thread(read)
     if found is None:
         raise WebFailure("content", "this is no text, whatever its type says; it was not read")
-    return Page(url, found.title, found.text, cut=response.cut)
+    return WebPage(url, found.title, found.text, cut=response.cut)
 
 
 @asynccontextmanager
