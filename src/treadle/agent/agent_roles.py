@@ -175,7 +175,7 @@ def _from_settings(name: str, table: Mapping[str, Any], config: Config, project:
 
 
 def _from_file(path: str, project: ProjectFiles | None) -> AgentRole:
-    """Of the user's own, when no project is given. Errors begin with the place in the file."""
+    """The role of a file: of the user's own, when no project is given. Errors begin with the place in it."""
     if project is not None:
         project.snapshot.note(path)
     found = read_regular(path, MAX_BYTES + 1) if project is None else project.read(path, MAX_BYTES + 1, inside=True)
@@ -237,7 +237,7 @@ def _parse(path: str, text: str) -> dict[str, Any]:
 
 
 def _convert(values: Mapping[str, Any], name: str) -> RoleTable:
-    """Keys that we do not know are those of other programs."""
+    """A role from what is written of it. Keys that we do not know are those of other programs."""
     try:
         return msgspec.convert(values, RoleTable)
     except msgspec.ValidationError as error:

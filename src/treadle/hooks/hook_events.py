@@ -22,7 +22,7 @@ _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {"apply_patch": ("Write", "Edit
 
 
 class HookInput(Struct, frozen=True, kw_only=True, tag_field="hook_event_name"):
-    """What every hook is told. `session_id` is the thread; in a sub-agent it is the one that it works for, and
+    """The input that every hook gets. `session_id` is the thread; in a sub-agent it is the one that it works for, and
     `agent_id` its own. There is no transcript in a file."""
 
     session_id: str
@@ -111,7 +111,7 @@ class PostToolUse(PreToolUse, frozen=True, kw_only=True, tag="PostToolUse"):
 
 
 class PreCompact(TurnHookInput, frozen=True, kw_only=True, tag="PreCompact"):
-    """The history is about to be summed up."""
+    """The history is about to be compacted."""
 
     trigger: Literal["manual", "auto"]
 
@@ -121,7 +121,7 @@ class PreCompact(TurnHookInput, frozen=True, kw_only=True, tag="PreCompact"):
 
 
 class PostCompact(PreCompact, frozen=True, kw_only=True, tag="PostCompact"):
-    """The history was summed up."""
+    """The history was compacted."""
 
 
 class SubagentStart(TurnHookInput, frozen=True, kw_only=True, tag="SubagentStart"):

@@ -84,7 +84,7 @@ def failed(error: str) -> HookOutcome:
 
 
 def outcome_of(event: str, result: HookResult) -> HookOutcome:
-    """The outcome of a run that has said this."""
+    """The outcome of a run with this result."""
     takes = TAKES.get(event, _NOTHING)
     for name in ("block", "allow", "updated_input", "context", "stop"):
         if getattr(result, name) not in (None, False) and name not in takes:

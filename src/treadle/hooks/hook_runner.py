@@ -103,7 +103,7 @@ async def _run_function(hook: Hook, function: HookFunction, given: HookInput) ->
 
 
 async def notify(environment: GiveEnvironment, argv: Sequence[str], cwd: str) -> str | None:
-    """Run a program that is told something by its last argument; what went wrong, if something did."""
+    """Run a program whose last argument is the notification; the problem, if there was one."""
     try:
         ran = await _run(await environment(), argv, cwd=cwd, env_policy=_INHERIT, data=b"", seconds=NOTIFY_S)
     except ExecError as error:
@@ -157,4 +157,4 @@ async def _feed(process: Process, data: bytes) -> None:
         await process.write(data)
         await process.close_stdin()
     except ExecError:
-        pass  # it need not read what it is told
+        pass  # it need not read its input

@@ -64,7 +64,7 @@ class Hook(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What people know it by."""
+        """The name that people know the hook by."""
         return self.command or (f"{self.server}/{self.tool}" if self.server else self.path)
 
     def suits(self, given: HookInput) -> bool:
@@ -196,7 +196,7 @@ class _Reading:
 
 
 def matching(matcher: str | None) -> Callable[[str], bool]:
-    """Raises `ValueError` for one that is no regular expression."""
+    """The test that a matcher stands for. Raises `ValueError` for one that is no regular expression."""
     if matcher in (None, "", "*"):
         return lambda subject: True
     assert matcher is not None

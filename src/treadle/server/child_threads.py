@@ -56,7 +56,7 @@ class ChildThreads:
         return child
 
     async def load(self, thread_id: str) -> ThreadHandle:
-        """As `thread/resume` does, for nobody but those who follow its parent."""
+        """Load a thread as `thread/resume` does, for no clients but those that follow its parent."""
         server, threads = self._server, self._server.threads
         async with threads.alone(thread_id):
             if (found := threads.get(thread_id)) is not None:
@@ -101,7 +101,7 @@ class ChildThreads:
             self._server.spawn(self._wake(parent_id), f"waking {parent_id}")
 
     async def _wake(self, parent_id: str) -> None:
-        """A parent that has left memory looks itself whether it should go on."""
+        """Load a parent that has left memory; it looks itself whether it should go on."""
         try:
             (await self.load(parent_id)).wake()
         except (RpcError, TreadleError) as error:  # it was archived, or another server has it: it hears of it there

@@ -66,7 +66,7 @@ class SkillRoot(NamedTuple):
 
 
 class SkillSet(NamedTuple):
-    """What was found, the most specific first. `folders` are those whose names decide about it."""
+    """The skills of a place, the most specific first. `folders` are those whose names decide about it."""
 
     skills: tuple[Skill, ...] = ()
     broken: tuple[BrokenSkill, ...] = ()
@@ -74,7 +74,7 @@ class SkillSet(NamedTuple):
 
 
 def is_enabled(skill: Skill, rules: Sequence[SkillRule]) -> bool:
-    """Whether `[[skills.config]]` lets it be used."""
+    """Whether `[[skills.config]]` lets a skill be used."""
     return rule_for(rules, name=skill.name, path=skill.path) is not False
 
 

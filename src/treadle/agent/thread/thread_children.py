@@ -50,7 +50,7 @@ _PAGE: Final = 20
 
 
 class ChildStatus(NamedTuple):
-    """How a child is, or how its last turn ended: then `message` is what it said last, or what went wrong."""
+    """The status of a child, or how its last turn ended: then `message` is what it said last, or what went wrong."""
 
     word: Word
     message: str | None = None
@@ -114,7 +114,7 @@ class Children:
     # --- their ends ---
 
     def note_end(self, child_id: str, turn_id: str, *, wakes: bool) -> None:
-        """A turn of a child has ended, and is stored."""
+        """Note that a turn of a child has ended, and is stored."""
         before = self._ended.get(child_id)
         if child_id in self._thread.state.children and (before is None or before.turn_id < turn_id):
             self._ended[child_id] = _Ended(turn_id, wakes)
@@ -138,7 +138,7 @@ class Children:
                     self._ended.setdefault(child_id, _Ended(child_id, wakes=False))
 
     def pending(self) -> list[str]:
-        """Those whose end the model was not told of."""
+        """The children whose end the model was not told of."""
         return [
             child_id
             for child_id, child in self._thread.state.children.items()
@@ -156,8 +156,8 @@ class Children:
         return bool(ends)
 
     def _see(self, ends: dict[str, _End], turn: Turn) -> None:
-        """The model is told of these ends, in what is written together with the state. What the children have used
-        since the last time is counted."""
+        """Record that the model is told of these ends, by what is written together with the state. What the children
+        have used since the last time is counted."""
         thread = self._thread
         children, usage, spent = self._open, thread.state.usage, 0
         for child_id, end in ends.items():
@@ -234,14 +234,14 @@ class Children:
                 return {}
 
     async def see(self, ids: Collection[str], turn: Turn) -> None:
-        """What `wait` found is told now: whoever calls this writes it, and the state, without waiting again."""
+        """Record what `wait` found as told: the caller writes it, and the state, without waiting again."""
         known = [child_id for child_id in self.pending() if child_id in ids]
         self._see({child_id: await self._end(child_id) for child_id in known}, turn)
 
     # --- what is done to them ---
 
     async def start(self, new: NewChild, task: Sequence[UserInput], turn: Turn, *, wake: bool) -> None:
-        """Make a child that begins to work at once. Raises what stands in the way, and then there is none."""
+        """Make a child that begins to work at once. When that raises, there is no child."""
         thread = self._thread
         self._ended[new.id] = _Ended("", wakes=False)
         thread.change_state(
@@ -263,7 +263,7 @@ class Children:
         self._spawned = (turn.id, counted + 1)
 
     def check_room(self, turn: Turn) -> None:
-        """Raises `RpcError` when there may be no more children now."""
+        """Check whether there may be another child now. Raises `RpcError`."""
         limits = self._thread.services.config_for(self._thread.settings).agents
         if self._agents.running(self._thread.session_id) >= limits.most:
             raise RpcError(INVALID_REQUEST, LIMIT_REACHED)
@@ -295,7 +295,7 @@ class Children:
         return started
 
     async def close(self, child_id: str, turn: Turn) -> ChildStatus:
-        """Take a child and those below it out of memory. How it was."""
+        """Take a child and those below it out of memory; its status before."""
         before = await self.status(child_id)
         await self._agents.close(child_id)
         self._ended.pop(child_id, None)
@@ -327,7 +327,7 @@ class Children:
         return True
 
     def interrupt(self) -> None:
-        """Interrupt what they do, and what those below them do."""
+        """Interrupt the turns of the children, and with them those of the children below."""
         for child_id in self._thread.state.children:
             if (child := self._agents.find(child_id)) is not None:
                 params = TurnInterruptParams(thread_id=child_id, turn_id="")
@@ -342,7 +342,7 @@ class Children:
 
 
 def notification(child_id: str, status: ChildStatus) -> str:
-    """How the model is told of an end."""
+    """The message that tells the model of an end."""
     told = msgspec.json.encode({"agent_path": child_id, "status": status.for_model}).decode()
     told = told.replace("</", "<\\/")  # what the child said must not end the notification
     return f"{NOTIFICATION}\n{told}\n</subagent_notification>"

@@ -89,7 +89,7 @@ class ThreadHooks:
         self._async: set[asyncio.Task[None]] = set()
 
     def adopt(self, turn: Turn, found: HookSet, source: events.SessionSource | None) -> None:
-        """Use these from this turn on; `source` is how a session began of which it is the first turn."""
+        """Use these hooks from this turn on; `source` is how a session began of which it is the first turn."""
         self._turn_id, self._continued, self._source = turn.id, 0, source
         self._hooks = tuple(hook for hook in found.hooks if hook.runs)
         self._events = frozenset(hook.event for hook in self._hooks)
@@ -103,7 +103,7 @@ class ThreadHooks:
     # --- the session and its turns ---
 
     async def start_session(self, turn: Turn) -> bool:
-        """The first turn begins, or the first since a compaction; whether it goes on."""
+        """Call the hooks of a session that begins, or goes on after a compaction; whether the turn goes on."""
         source, self._began = self._source, self._thread.state.agent is None
         event = "SessionStart" if self._began else "SubagentStart"
         if source is None or not self.has(event):
@@ -121,7 +121,7 @@ class ThreadHooks:
         return decision.stop is None
 
     async def submit_prompt(self, turn: Turn, prompt: str, *, brief: bool) -> Decision:
-        """A message of the user is about to reach the model. `brief`: the turn is over, and somebody waits."""
+        """Call the hooks of a message for the model. `brief`: the turn is over, and somebody waits."""
         if not self.has("UserPromptSubmit"):
             return Decision()
         given = events.UserPromptSubmit(
@@ -133,7 +133,7 @@ class ThreadHooks:
         return decision
 
     async def stop(self, turn: Turn, said: str) -> bool:
-        """The model has nothing more to say; whether a hook has it go on."""
+        """Call the hooks of a turn that is about to end; whether one has it go on."""
         event = "Stop" if self._thread.state.agent is None else "SubagentStop"
         if not self.has(event):
             return False
@@ -185,7 +185,7 @@ class ThreadHooks:
             await self.call(given, turn, limit=MAX_BRIEF_S if status == "cancelled" else None)
 
     async def before_compaction(self, turn: Turn) -> bool:
-        """Whether the history may be summed up."""
+        """Call the hooks of a compaction that is about to begin; whether it may."""
         if not self.has("PreCompact"):
             return True
         decision = await self.call(events.PreCompact(**self._turn_ids(turn), trigger=_trigger(turn)), turn)
@@ -198,7 +198,7 @@ class ThreadHooks:
             await self.call(events.PostCompact(**self._turn_ids(turn), trigger=_trigger(turn)), turn)
 
     async def permission(self, turn: Turn, asked: ToolUse) -> Decision:
-        """Somebody is about to be asked whether a call may run."""
+        """Call the hooks of an approval that is about to be asked for."""
         if not self.has("PermissionRequest"):
             return Decision()
         return await self.call(events.PermissionRequest(**self._call_ids(turn, asked)), turn, asked.call_id)
@@ -212,7 +212,7 @@ class ThreadHooks:
         return await self.call(given, turn, use.call_id)
 
     async def close(self) -> None:
-        """The thread leaves memory."""
+        """Call the last hooks of a thread that leaves memory, and cancel those that nobody waits for."""
         began, self._began = self._began, False
         if began and self.has("SessionEnd"):
             try:
@@ -226,12 +226,12 @@ class ThreadHooks:
         await asyncio.to_thread(self._files.close)
 
     def add_contexts(self, turn: Turn, decision: Decision) -> None:
-        """Give the model what hooks have for it."""
+        """Add the contexts of a decision to the history."""
         if decision.contexts:
             messages = [developer_message(text) for text in decision.contexts]
             self._thread.journal.write(*turn.add_history(messages))
 
-    # --- what hooks are told ---
+    # --- the input of hooks ---
 
     def _ids(self) -> dict[str, Any]:
         thread, agent = self._thread, self._thread.state.agent
@@ -343,7 +343,7 @@ class ThreadHooks:
         return decision
 
     async def _shortened(self, text: str, limit: int) -> str:
-        """What the model gets of a text; of a long one the whole goes into a file."""
+        """A text as the model gets it; of a long one the whole goes into a file."""
         if tokens(len(text.encode("utf-8", "replace"))) <= limit:
             return text
         path = await asyncio.to_thread(self._files.keep, text)
@@ -429,7 +429,7 @@ def _filled_in(value: Any, given: Mapping[str, Any]) -> Any:
 
 
 def notify_of(turn: Turn, argv: tuple[str, ...]) -> None:
-    """A turn has ended: run the program that the user wants to be told by."""
+    """Run the program of `notify` for a turn that has ended."""
     thread = turn.thread
     typed = [item for item in turn.items.all() if isinstance(item, UserMessageThreadItem)]
     last = turn.items.last_message

@@ -1,5 +1,5 @@
-"""The tools for sub-agents, `multi_agent_v1`: what a model is told of them, what its calls mean, and what people see of
-a call. What is done to a sub-agent is `Children`, what a role may say `agent_roles`.
+"""The tools for sub-agents, `multi_agent_v1`: their descriptions, what calls of them mean, and the items of the calls.
+What is done to a sub-agent is `Children`, what a role may say `agent_roles`.
 
 An item that was started always completes. Calls are made in the order in which the model has written them.
 """
@@ -159,7 +159,7 @@ def may_have_agents(thread: Thread, config: Config) -> bool:
 
 
 class KnownRoles(Struct, frozen=True):
-    """The roles of a place, and what a model is told of them."""
+    """The roles of a place, and the specification of the tools with these roles."""
 
     roles: Roles
     spec: Raw
@@ -188,7 +188,7 @@ async def roles_for(settings: Settings, config: Config) -> KnownRoles:
 
 
 async def offered_spec(turn: Turn, settings: Settings, config: Config) -> Raw | None:
-    """What the model of a turn is told of these tools; None when its thread may have no sub-agents."""
+    """The specification of these tools for the model of a turn; None when its thread may have no sub-agents."""
     if not may_have_agents(turn.thread, config):
         return None
     found = await roles_for(settings, config)
@@ -241,7 +241,7 @@ class ResumeArguments(Struct, frozen=True, kw_only=True):
 
 
 class AgentTools(Tool):
-    """All of the namespace."""
+    """The tools of the namespace, as one tool."""
 
     name = NAMESPACE
     spec: Raw = Raw(b"")
@@ -289,7 +289,7 @@ class _Call:
         self._turn.items.start(self._item)
 
     def complete(self, states: Mapping[str, ChildStatus], *, failed: bool = False, **more: Any) -> None:
-        """The state of the thread is stored in the same write."""
+        """Complete the item; the state of the thread is stored in the same write."""
         item = structs.replace(
             self._item,
             status="failed" if failed else "completed",

@@ -35,8 +35,8 @@ _NOTHING: Final = object()
 
 
 def hooked(tool: Tool, call: ToolCall) -> ToolUse | None:
-    """None for a call that no hook hears of: input for a command that runs already, and what cannot be read, which the
-    tool will not run either."""
+    """The call as hooks know it; None for one that no hook sees: input for a command that runs already, and what cannot
+    be read, which the tool will not run either."""
     try:
         match tool:
             case WriteStdin():
@@ -94,7 +94,7 @@ class HookedRun:
         return replace(self._call, text=msgspec.json.encode(arguments).decode())
 
     async def after(self, output: Output) -> Output:
-        """What the model gets of a call that has run to its end."""
+        """The output for the model of a call that has run to its end."""
         if self._hooked is None or not self._hooks.has("PostToolUse"):
             return output
         response = self._response(output)
@@ -106,7 +106,7 @@ class HookedRun:
         return decision.stop or decision.refusal or output
 
     def _response(self, output: Output) -> Any:
-        """Nothing of a call that did not run, or runs still: its item says so."""
+        """The response of a call; `_NOTHING` of one that did not run, or runs still: its item says so."""
         if not isinstance(self._tool, ExecCommand | ApplyPatch | ApplyPatchFreeform | McpTool):
             return output
         items = self._call.turn.items

@@ -1,5 +1,5 @@
-"""What a new sub-agent begins with: its settings, which are never more than its parent's, its name, what it has seen,
-and a git worktree of its own if it is to have one.
+"""A new sub-agent: its settings, which allow no more than those of its parent, its name, what it has seen, and a git
+worktree of its own if it is to have one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AGENT_TOOL_NAMES: Final = frozenset({"multi_agent_v1", "spawn_agent"})
 async def new_child(
     turn: Turn, given: SpawnArguments, roles: Roles, preview: str
 ) -> tuple[NewChild, dict[str, object]]:
-    """The child, and what its parent is told of it besides its name. Raises `ToolInputError`."""
+    """The child, and what the answer to its parent says besides its name. Raises `ToolInputError`."""
     thread, settings = turn.thread, turn.settings
     config = thread.services.config_for(settings)
     if given.fork_context and given.agent_type is not None:
@@ -74,8 +74,8 @@ async def new_child(
 
 
 def child_settings(settings: Settings, role: AgentRole, given: SpawnArguments, config: Config) -> Settings:
-    """What a child runs with: what its parent does, the role, and what the call asks for where the role says nothing.
-    It plans nothing, and it never may do more than its parent. Raises `ToolInputError`."""
+    """The settings of a child: those of its parent, of the role, and of the call where the role says nothing. A child
+    plans nothing, and never may do more than its parent. Raises `ToolInputError`."""
     table, agents = role.table, config.agents
     sandbox = child_sandbox(settings, role, config)
     provider = table.model_provider or given.model_provider or settings.model_provider
@@ -109,7 +109,7 @@ def child_settings(settings: Settings, role: AgentRole, given: SpawnArguments, c
 
 
 def child_sandbox(settings: Settings, role: AgentRole, config: Config) -> Confinement:
-    """Never wider than what is in force for the parent now."""
+    """The sandbox of a child: never wider than what is in force for the parent now."""
     allowed = settings.sandbox if settings.in_force is settings.confinement else settings.in_force
     mode = role.table.sandbox_mode
     found = narrowed(allowed, mode, config.sandbox_policy("workspace-write"))
@@ -208,7 +208,7 @@ _said_of = msgspec.json.Decoder(_Said)
 
 
 def _said(turn: Turn) -> tuple[Raw, ...]:
-    """What the user and the model have said to each other."""
+    """The items of the history that the user and the model have said to each other."""
     kept: list[Raw] = []
     for item in turn.history.items:
         try:

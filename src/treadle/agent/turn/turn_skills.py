@@ -43,7 +43,7 @@ def listed_skills(thread: Thread, found: SkillSet, settings: SkillSettings) -> t
 
 
 class UsedSkills(NamedTuple):
-    """What the model gets: the input without the skills that are turned off, and with those that a text mentions.
+    """An input and its skills: the parts without the skills that are turned off, and with those that a text mentions.
     `own` are the paths that are read as files of the user's own."""
 
     parts: tuple[UserInput, ...]

@@ -56,7 +56,7 @@ class WebFailure(Exception):
 
 
 class Response(Struct, frozen=True):
-    """`cut`: there was more than was wanted."""
+    """What a server has answered. `cut`: there was more than was wanted."""
 
     status: int
     headers: dict[str, str]
@@ -65,7 +65,7 @@ class Response(Struct, frozen=True):
 
 
 class WebPage(Struct, frozen=True):
-    """`moved_to` is where a page leads on to that may not be visited without asking; there is no text then."""
+    """A page as text; without text and with `moved_to` when it leads to where nobody may go without asking."""
 
     url: str
     title: str
@@ -114,7 +114,7 @@ def url_of(target: HttpTarget) -> str:
 
 
 class WebClient:
-    """Use it in `async with`. `private_hosts` are those that may have addresses that are not public.
+    """Requests to the web, in `async with`. `private_hosts` are those that may have addresses that are not public.
 
     Args:
         private_hosts: Such hosts, in lower case.
@@ -151,7 +151,7 @@ class WebClient:
         raise WebFailure("redirects", f"the page is redirected more than {MAX_REDIRECTS} times")
 
     async def data(self, target: HttpTarget, limit: int) -> Response:
-        """What is there, without redirects. Raises `WebFailure`."""
+        """The answer at an address, without redirects. Raises `WebFailure`."""
         async with _deadline():
             return await self.get(target, accept=b"application/json", limit=limit)
 
@@ -239,7 +239,7 @@ def _kind(headers: dict[str, str]) -> str:
 
 
 def _is_text(headers: dict[str, str]) -> bool:
-    """Whether it is worth to be read. Without a type it is: the content tells."""
+    """Whether a body is worth reading. Without a type it is: the content tells."""
     kind = _kind(headers)
     return not kind or kind in _HTML or _TEXT.fullmatch(kind) is not None
 
@@ -283,7 +283,7 @@ async def _read_page(url: str, response: Response) -> WebPage:
 
 @asynccontextmanager
 async def _deadline() -> AsyncIterator[None]:
-    """All of a call has so much time."""
+    """The deadline of a whole call."""
     try:
         async with asyncio.timeout(TOTAL_S):
             yield

@@ -40,7 +40,7 @@ class _Results(Struct):
 
 
 def search_url(endpoint: str, query: str) -> str:
-    """Where a search is asked for: at `/search` of the server, unless the endpoint names another path."""
+    """The URL of a search: at `/search` of the server, unless the endpoint names another path."""
     base = endpoint.rstrip("/")
     path = "" if urlsplit(base).path else "/search"
     return f"{base}{path}?{urlencode({'q': query, 'format': 'json'}, errors='replace')}"
