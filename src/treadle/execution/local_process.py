@@ -39,7 +39,7 @@ from treadle.execution.process_values import (
     argv_of,
     as_bytes,
 )
-from treadle.execution.supervisor import Child, SpawnCommand, SpawnRefused, Supervisor, SupervisorLost
+from treadle.execution.supervisor import SpawnCommand, SpawnedChild, SpawnRefused, Supervisor, SupervisorLost
 from treadle.protocol.exec import Sandbox, SandboxType, SignalName
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LocalProcess(Process):
         self.sandbox_type: SandboxType = "none"
         self._loop = asyncio.get_running_loop()
         self._on_closed = on_closed
-        self._child: Child | None = None
+        self._child: SpawnedChild | None = None
         self._streams: dict[int, OutputStream] = {}
         self._stdin: Stdin | None = None
         self._terminal = -1

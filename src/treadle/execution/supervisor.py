@@ -67,7 +67,7 @@ class SpawnCommand(NamedTuple):
     env: dict[bytes, bytes]
 
 
-class Child:
+class SpawnedChild:
     """A started command, as the supervisor's owner sees it."""
 
     __slots__ = ("_on_exit", "_supervisor", "number", "pid", "tag")
@@ -107,8 +107,8 @@ class Supervisor:
         self._number = 0
         self._last_group = 0
         self._groups: set[int] = set()
-        self._spawning: dict[int, tuple[asyncio.Future[int], Child]] = {}
-        self._children: dict[int, Child] = {}
+        self._spawning: dict[int, tuple[asyncio.Future[int], SpawnedChild]] = {}
+        self._children: dict[int, SpawnedChild] = {}
         self._endings: dict[int, asyncio.Future[None]] = {}
         self._after: dict[int, Callable[[], None]] = {}
 
@@ -163,7 +163,7 @@ class Supervisor:
         fds: Sequence[int],
         terminal: bytes | None,
         on_exit: Callable[[int | None], None],
-    ) -> Child:
+    ) -> SpawnedChild:
         """Start a command. `fds` are its stdin, stdout and stderr, or the one that keeps its terminal open until it has
         opened it by name; one more is its descriptor 3. They belong to the supervisor from here on.
 
@@ -177,7 +177,7 @@ class Supervisor:
         self._number += 1
         number = self._number
         first, _ = self._range(group)
-        child = Child(self, number, first + number % (1 << _PROCESS_BITS), on_exit)
+        child = SpawnedChild(self, number, first + number % (1 << _PROCESS_BITS), on_exit)
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._spawning[number] = (answer, child)
         words = (command.argv, command.arg0, command.cwd, command.env)

@@ -273,7 +273,7 @@ def _tool(call: ToolCall) -> str | None:
 
 
 class _Call:
-    """The item of a call."""
+    """The item of a call. When what is done in `with` raises, it completes as failed, with these `states`."""
 
     def __init__(self, call: ToolCall, tool: _Effect, receivers: Sequence[str] = (), **more: Any) -> None:
         self._turn = call.turn
@@ -287,6 +287,14 @@ class _Call:
             **more,
         )
         self._turn.items.start(self._item)
+        self.states: Mapping[str, ChildStatus] = {}
+
+    def __enter__(self) -> _Call:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            self.complete(self.states, failed=True)
 
     def complete(self, states: Mapping[str, ChildStatus], *, failed: bool = False, **more: Any) -> None:
         """Complete the item; the state of the thread is stored in the same write."""
@@ -338,27 +346,22 @@ def _part(part: Part) -> UserInput:
 
 
 async def _spawn(call: ToolCall) -> str:
-    given, turn = call.arguments(SpawnArguments), call.turn
+    given, turn, thread = call.arguments(SpawnArguments), call.turn, call.turn.thread
     task = _input(given.message, given.items)
-    item = _Call(
+    with _Call(
         call,
         "spawnAgent",
         prompt=text_of(task),
         model=given.model or "",
         reasoning_effort=given.reasoning_effort or turn.settings.effort,
-    )
-    try:
+    ) as item:
         try:
-            turn.thread.children.check_room(turn)
-            thread = turn.thread
+            thread.children.check_room(turn)
             known = await roles_for(thread.settings, thread.services.config_for(thread.settings))
             new, extra = await new_child(turn, given, known.roles, text_of(task))
-            await turn.thread.children.start(new, task, turn, wake=given.wake)
+            await thread.children.start(new, task, turn, wake=given.wake)
         except (RpcError, ExecError) as error:
             raise ToolInputError(f"collab spawn failed: {error.message}") from None
-    except BaseException:
-        item.complete({}, failed=True)
-        raise
     item.complete(
         {new.id: ChildStatus("pendingInit")},
         receiver_thread_ids=(new.id,),
@@ -371,20 +374,17 @@ async def _spawn(call: ToolCall) -> str:
 async def _send(call: ToolCall) -> str:
     given, children = call.arguments(SendArguments), call.turn.thread.children
     said = _input(given.message, given.items)
-    item = _Call(call, "sendInput", (given.target,), prompt=text_of(said))
-    before = ChildStatus("errored")
-    try:
+    with _Call(call, "sendInput", (given.target,), prompt=text_of(said)) as item:
+        item.states = {given.target: ChildStatus("errored")}
         before = await children.status(given.target)
+        item.states = {given.target: before}
         if before.word == "notFound":
             return item.not_found(given.target)
         try:
             submission = await children.send(given.target, said, call.turn, interrupt=given.interrupt)
         except (RpcError, ExecError) as error:
             raise ToolInputError(f"collab tool failed: {error.message}") from None
-    except BaseException:
-        item.complete({given.target: before}, failed=True)
-        raise
-    item.complete({given.target: before})
+    item.complete(item.states)
     return _json({"submission_id": submission})
 
 
@@ -395,15 +395,10 @@ async def _wait(call: ToolCall) -> str:
         raise ToolInputError("agent ids must be non-empty")
     if len(targets) > MAX_TARGETS:
         raise ToolInputError(f"at most {MAX_TARGETS} agents can be waited for")
-    item = _Call(call, "wait", targets)
-    found: dict[str, ChildStatus] = {}
-    try:
+    with _Call(call, "wait", targets) as item:
         timeout_ms = min(max(given.timeout_ms, MIN_WAIT_MS), MAX_WAIT_MS)
         found = await children.wait(targets, timeout_ms / 1000)
         await children.see(found, call.turn)
-    except BaseException:
-        item.complete({}, failed=True)
-        raise
     # From here to the output nothing is awaited: that the model is told, and that it was, are one write.
     failed = any(status.word in ("notFound", "errored") for status in found.values())
     item.complete(found, failed=failed)
@@ -413,22 +408,17 @@ async def _wait(call: ToolCall) -> str:
 
 async def _close(call: ToolCall) -> str:
     given, children = call.arguments(CloseArguments), call.turn.thread.children
-    item = _Call(call, "closeAgent", (given.target,))
-    try:
+    with _Call(call, "closeAgent", (given.target,)) as item:
         if (await children.status(given.target)).word == "notFound":
             return item.not_found(given.target)
         before = await children.close(given.target, call.turn)
-    except BaseException:
-        item.complete({}, failed=True)
-        raise
     item.complete({given.target: before})
     return _json({"previous_status": before.for_model})
 
 
 async def _resume(call: ToolCall) -> str:
     given, children = call.arguments(ResumeArguments), call.turn.thread.children
-    item = _Call(call, "resumeAgent", (given.id,))
-    try:
+    with _Call(call, "resumeAgent", (given.id,)) as item:
         status = await children.status(given.id)
         if status.word == "notFound":
             try:
@@ -437,9 +427,6 @@ async def _resume(call: ToolCall) -> str:
             except RpcError as error:
                 raise ToolInputError(f"collab resume failed: {error.message}") from None
             status = ChildStatus("pendingInit")
-    except BaseException:
-        item.complete({}, failed=True)
-        raise
     item.complete({given.id: status})
     return _json({"status": status.for_model})
 

@@ -26,7 +26,7 @@ from treadle.server.methods.skill_methods import directories
 
 
 async def list_hooks(call: ServerCall[HooksListParams]) -> HooksListResponse:
-    """The disk is read for every request."""
+    """List the hooks of a thread, or of directories. The disk is read for every request."""
     server, config = call.server, call.server.shown_config
     places = []
     if call.params.thread_id is not None:

@@ -68,7 +68,7 @@ def directories(call: ServerCall[SkillsListParams] | ServerCall[HooksListParams]
 
 
 async def list_skills(call: ServerCall[SkillsListParams]) -> SkillsListResponse:
-    """What is listed is watched from then on, so that clients hear when it changes."""
+    """List the skills of directories. They are watched from then on, so that clients hear when they change."""
     server = call.server
     if server.watched_skills is None:
         server.watched_skills = WatchedSkills(server)
