@@ -15,6 +15,7 @@ import asyncio
 import logging
 import re
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -288,10 +289,7 @@ class ThreadHooks:
         return outcome
 
     async def _run(self, hook: Hook, given: events.HookInput, turn: Turn | None) -> HookOutcome:
-        async def call_tool(hook: Hook, given: events.HookInput) -> HookOutcome:
-            return await self._call_tool(hook, given, turn)
-
-        return await run_hook(hook, given, self._thread.services.environment, call_tool)
+        return await run_hook(hook, given, self._thread.services.environment, partial(self._call_tool, turn=turn))
 
     async def _call_tool(self, hook: Hook, given: events.HookInput, turn: Turn | None) -> HookOutcome:
         """Call the tool of an MCP server; its text counts as what a command prints."""
