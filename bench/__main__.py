@@ -1,7 +1,7 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
 It owns the exec-server's; `python -m bench app-server`, `mcp`, `hands`, `sdk`, `models`, `runners`, `search`,
-`turn-trace`, `soak` and `host-soak` go to those of these names, `kills` and `fuzz` to modules beside the soak.
+`turn-trace`, `soak`, `host-soak` and `agents-soak` go to those of these names, `kills` and `fuzz` to modules beside the soak.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.host_soak.__main__ import main as soak_host
 
         return soak_host(words[1:])
+    if words[:1] == ["agents-soak"]:
+        from bench.agents_soak import main as soak_agents
+
+        return soak_agents(words[1:])
     if words[:1] == ["kills"]:
         from bench.soak.kills import main as kill
 
@@ -98,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
-        epilog="Others: python -m bench {app-server,mcp,sdk,models,runners,search,soak,host-soak,kills,fuzz} --help",
+        epilog="Others: python -m bench {app-server,mcp,sdk,models,runners,search,soak,host-soak,agents-soak,kills,fuzz} --help",
     )
     parser.add_argument(
         "--rounds", type=page.positive, metavar="N", help="how often it is measured (default 5, quick 2)"
