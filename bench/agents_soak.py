@@ -345,6 +345,9 @@ class Tree:
         end = asyncio.get_running_loop().time() + SETTLE_S
         still = 0
         while still < 3:
+            for each in self._stage.started(self.root):
+                if (loaded := self._stage.server.threads.get(each)) is not None:
+                    await loaded.published()
             still = 0 if self._stage.running(self.root) else still + 1
             if asyncio.get_running_loop().time() > end:
                 self._problem(f"it does not come to an end: {self._stage.running(self.root)}")
@@ -363,11 +366,12 @@ class Tree:
             self._problem("it cannot go on")
             return
         await self._settle()
+        loaded = server.threads.get(self.root)
+        assert loaded is not None
+        await loaded.published()
         last = await store.turn(self.root, turn)
         if last is None or last.status != "completed":
             self._problem(f"its last turn is {None if last is None else (last.status, last.error)}")
-        loaded = server.threads.get(self.root)
-        assert loaded is not None
         thread: Thread = loaded._thread
         told = Told.read(self._stage.model.last[self.root].input)
         for each in self._stage.started(self.root):

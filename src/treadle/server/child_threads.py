@@ -97,7 +97,7 @@ class ChildThreads:
         parent = self._server.threads.get(parent_id)
         if parent is not None:
             parent.child_ended(child_id, turn_id, wakes=wakes)
-        elif wakes and not self._server.draining:
+        elif wakes and not self._server.draining and not self._server.threads.is_leaving(parent_id):
             self._server.spawn(self._wake(parent_id), f"waking {parent_id}")
 
     async def _wake(self, parent_id: str) -> None:
@@ -108,12 +108,14 @@ class ChildThreads:
             logger.info("a thread is not woken", {"thread": parent_id, "reason": str(error)})
 
 
-async def stored_below(store: Store, thread_id: str, *, archived: bool) -> list[ThreadRecord]:
-    """All threads that work for one, and those that work for them, in the order in which they were made."""
+async def stored_below(store: Store, thread_id: str) -> list[ThreadRecord]:
+    """All threads that work for one, and those that work for them, in the order in which they were made, archived or
+    not: one may be that whose parent is not."""
     found: list[ThreadRecord] = []
     pending = [thread_id]
     while pending:
-        children = [record async for record in _children(store, pending.pop(0), archived=archived)]
+        parent = pending.pop(0)
+        children = [record for archived in (False, True) async for record in _children(store, parent, archived=archived)]
         found += children
         pending += [record.id for record in children]
     return found

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from treadle.agent.event import Event
@@ -97,6 +97,7 @@ class LoadedThreads:
         self._children: dict[str, dict[str, None]] = {}  # of sub-agents: those of each parent
         self._sessions: dict[str, dict[str, None]] = {}  # those of each session
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # of threads that are being loaded, with the users
+        self._leaving: list[list[str]] = []  # threads that are being archived or deleted
         self._warm: OrderedDict[str, int] = OrderedDict()  # threads with a history, with the size that was counted
         self._warm_bytes = 0
         server.tasks.start(self._unload_in_time(), "unloading idle threads", context=outside())
@@ -144,6 +145,19 @@ class LoadedThreads:
             _, users = self._locks.pop(thread_id)
             if users > 1:
                 self._locks[thread_id] = (lock, users - 1)
+
+    @contextmanager
+    def leaving(self, ids: list[str]) -> Iterator[None]:
+        """Whatever sub-agents of theirs still come to an end, these threads are not loaded for it any more. More may be
+        added to the list."""
+        self._leaving.append(ids)
+        try:
+            yield
+        finally:
+            self._leaving = [each for each in self._leaving if each is not ids]
+
+    def is_leaving(self, thread_id: str) -> bool:
+        return any(thread_id in ids for ids in self._leaving)
 
     def check_open(self) -> None:
         if self._server.draining:

@@ -312,6 +312,8 @@ class Thread:
         """
         if self._holds == 0 and not self._is_still_claimed():
             news = await self.journal.claim()
+            if self._children is not None:
+                self._children.look_again(everywhere=news is not None)
             if news is not None:
                 self._load(news)
                 self.history = None
@@ -479,6 +481,8 @@ class Thread:
         async with self.writing():
             before = await self.store.turns(self.id, after=first, limit=1, descending=True)
             self.change_state(usage=read_usage(before[0].usage if before else None, self.store.location))
+            if self.state.children:
+                self.children.cut(first)
             self.journal.write(CutTurns(self.id, first), self.save())
             await self.journal.flush()
             loaded = await self.store.load(self.id)

@@ -16,7 +16,7 @@ after a restart, was interrupted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from treadle.agent.thread.thread import Thread
     from treadle.agent.turn.turn import Turn
     from treadle.protocol.app.item_parts import UserInput
-    from treadle.store.contract import Store
+    from treadle.store.contract import Store, Write
 
 Word: TypeAlias = Literal["pendingInit", "running", "interrupted", "completed", "errored", "notFound"]
 _OF_MODEL: Final[dict[Word, str]] = {"pendingInit": "pending_init", "notFound": "not_found"}
@@ -93,13 +93,21 @@ class _End(NamedTuple):
     usage: Usage
 
 
+class Found(NamedTuple):
+    """How a child is; with its end, when it is that."""
+
+    status: ChildStatus
+    end: _End | None = None
+
+
 class Children:
-    __slots__ = ("_asked", "_changed", "_ended", "_spawned", "_thread")
+    __slots__ = ("_asked", "_changed", "_ended", "_returned", "_spawned", "_thread")
 
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self._ended: dict[str, _Ended] = {}
         self._asked: dict[str, str] = {}  # the last turn of each that was begun from here
+        self._returned: dict[str, dict[str, _End]] = {}  # what a call has found, whose output is not written yet
         self._spawned = ("", 0)  # in which turn, how many
         self._changed = asyncio.Event()  # replaced when it is set
 
@@ -137,6 +145,12 @@ class Children:
                 else:  # it was to begin: ids of turns are greater than that of their thread
                     self._ended.setdefault(child_id, _Ended(child_id, wakes=False))
 
+    def look_again(self, *, everywhere: bool) -> None:
+        """Another server may have had the thread, and others may have children that are not in memory here: what is
+        known of these is not known any more."""
+        for child_id in [each for each in self._ended if everywhere or self._agents.find(each) is None]:
+            del self._ended[child_id]
+
     def pending(self) -> list[str]:
         """The children whose end the model was not told of."""
         return [
@@ -147,6 +161,7 @@ class Children:
 
     async def deliver(self, turn: Turn) -> bool:
         """Tell the model of the ends that it was not told of; whether there were any."""
+        self._returned.clear()  # those of calls that were interrupted, which the model was not told of
         await self.look()
         ends = {child_id: await self._end(child_id) for child_id in self.pending()}
         if ends:
@@ -161,7 +176,12 @@ class Children:
         thread = self._thread
         children, usage, spent = self._open, thread.state.usage, 0
         for child_id, end in ends.items():
-            child = children[child_id] = structs.replace(children[child_id], seen=end.turn_id)
+            if end.status.word == "notFound":
+                children.pop(child_id, None)
+            if child_id not in children:  # it was closed, or is deleted
+                self._ended.pop(child_id, None)
+                continue
+            child = children[child_id] = structs.replace(children[child_id], seen=end.turn_id, told=turn.number)
             tokens, cost = end.usage.tokens_with_agents, end.usage.cost_with_agents
             if tokens <= child.tokens:  # nothing new, or nobody knows: the server died in that turn
                 continue
@@ -174,30 +194,35 @@ class Children:
             thread.goal.account(turn.id, spent, 0)
 
     async def _end(self, child_id: str) -> _End:
-        ended = self._ended[child_id]
-        status, usage = await _read_end(self._thread.store, child_id, ended.turn_id)
-        return _End(ended.turn_id, status, usage)
+        turn_id = self._ended[child_id].turn_id
+        status, usage = await _read_end(self._thread.store, child_id, turn_id)
+        return _End(turn_id, status, usage)
 
     # --- how they are ---
 
     async def status(self, child_id: str) -> ChildStatus:
+        return (await self._find(child_id)).status
+
+    async def _find(self, child_id: str) -> Found:
         if child_id not in self._thread.state.children:
-            return ChildStatus("notFound")
-        if self._is_running(child_id):
-            return ChildStatus("running")
-        if (
-            self._agents.find(child_id) is None and await self._thread.store.load(child_id) is None
-        ):  # somebody has deleted it
+            return Found(ChildStatus("notFound"))
+        found = self._agents.find(child_id)
+        if found is not None and found.turn_id is not None:
+            return Found(ChildStatus("running"))
+        if found is None and await self._thread.store.load(child_id) is None:  # somebody has deleted it
             self._forget(child_id)
-            return ChildStatus("notFound")
+            return Found(ChildStatus("notFound"))
         if child_id not in self._ended:
             await self.look()
             if child_id not in self._ended:  # it works in another server, or there is none
-                return ChildStatus("running" if child_id in self._thread.state.children else "notFound")
+                return Found(ChildStatus("running" if child_id in self._thread.state.children else "notFound"))
         turn_id = self._ended[child_id].turn_id
         if turn_id < self._asked.get(child_id, ""):
-            return ChildStatus("running")  # or has ended this moment
-        return ChildStatus("pendingInit") if not turn_id else (await self._end(child_id)).status
+            return Found(ChildStatus("running"))  # or has ended this moment
+        if not turn_id:
+            return Found(ChildStatus("pendingInit"))
+        end = await self._end(child_id)
+        return Found(end.status, end)
 
     @property
     def any_running(self) -> bool:
@@ -219,12 +244,12 @@ class Children:
             return True
         return thread.services.config_for(thread.settings).agents.wake_parent
 
-    async def wait(self, ids: Collection[str], timeout_s: float) -> dict[str, ChildStatus]:
+    async def wait(self, ids: Collection[str], timeout_s: float) -> dict[str, Found]:
         """The first of them whose status is final, with others that are by then; none when it takes longer."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
             changed = self._changed
-            found = {child_id: status for child_id in ids if (status := await self.status(child_id)).is_final}
+            found = {each: found for each in ids if (found := await self._find(each)).status.is_final}
             if found:
                 return found
             try:
@@ -233,10 +258,19 @@ class Children:
             except TimeoutError:
                 return {}
 
-    async def see(self, ids: Collection[str], turn: Turn) -> None:
-        """Record what `wait` found as told: the caller writes it, and the state, without waiting again."""
-        known = [child_id for child_id in self.pending() if child_id in ids]
-        self._see({child_id: await self._end(child_id) for child_id in known}, turn)
+    def returned(self, call_id: str, found: Mapping[str, Found]) -> None:
+        """A call tells the model this, once its output is written: a hook may look at that first, or the turn end."""
+        self._returned[call_id] = {child_id: each.end for child_id, each in found.items() if each.end is not None}
+
+    def output_written(self, call_id: str, turn: Turn) -> list[Write]:
+        """The output of a call is about to be written: what belongs into the same write."""
+        children = self._thread.state.children
+        ends = self._returned.pop(call_id, {})
+        ends = {each: end for each, end in ends.items() if each in children and children[each].seen < end.turn_id}
+        if not ends:
+            return []
+        self._see(ends, turn)
+        return [self._thread.save()]
 
     # --- what is done to them ---
 
@@ -245,7 +279,7 @@ class Children:
         thread = self._thread
         self._ended[new.id] = _Ended("", wakes=False)
         thread.change_state(
-            children={**thread.state.children, new.id: Child(nickname=new.place.nickname, seen="", wake=wake)}
+            children={**thread.state.children, new.id: Child(nickname=new.place.nickname, wake=wake, made=turn.number)}
         )
         thread.journal.write(thread.save())
         try:
@@ -262,16 +296,22 @@ class Children:
         counted = self._spawned[1] if self._spawned[0] == turn.id else 0
         self._spawned = (turn.id, counted + 1)
 
-    def check_room(self, turn: Turn) -> None:
-        """Check whether there may be another child now. Raises `RpcError`."""
+    async def check_room(self, turn: Turn) -> None:
+        """Raises `RpcError` when there may be no more children now."""
         limits = self._thread.services.config_for(self._thread.settings).agents
         if self._agents.running(self._thread.session_id) >= limits.most:
             raise RpcError(INVALID_REQUEST, LIMIT_REACHED)
-        if len(self._thread.state.children) >= MAX_OPEN:
-            raise RpcError(INVALID_REQUEST, f"{LIMIT_REACHED}: {MAX_OPEN} are open; close some")
+        await self._check_open()
         if self._spawned[0] == turn.id and self._spawned[1] >= limits.max_spawns_per_turn:
             text = f"{LIMIT_REACHED}: this turn has started {limits.max_spawns_per_turn} (agents.max_spawns_per_turn)"
             raise RpcError(INVALID_REQUEST, text)
+
+    async def _check_open(self) -> None:
+        if len(self._thread.state.children) >= MAX_OPEN:
+            for child_id in list(self._thread.state.children):
+                await self.status(child_id)  # which forgets those that somebody has deleted
+        if len(self._thread.state.children) >= MAX_OPEN:
+            raise RpcError(INVALID_REQUEST, f"{LIMIT_REACHED}: {MAX_OPEN} are open; close some")
 
     async def send(self, child_id: str, said: Sequence[UserInput], turn: Turn, *, interrupt: bool) -> str:
         """Give a child more to do; the id of the turn that will."""
@@ -282,9 +322,10 @@ class Children:
             await child.interrupt(TurnInterruptParams(thread_id=child_id, turn_id=""))
             await child.wait_turn()
             entry = self._thread.state.children.get(child_id)
-            if entry is not None:  # that it ended so is no news: it was wanted
-                children = {**self._thread.state.children, child_id: structs.replace(entry, seen=running)}
-                self._thread.change_state(children=children)
+            # That it was interrupted is no news: it was wanted. But it may have come to its own end just before.
+            if entry is not None and self._ended.get(child_id) == _Ended(running, wakes=False):
+                entry = structs.replace(entry, seen=running, told=turn.number)
+                self._thread.change_state(children={**self._thread.state.children, child_id: entry})
         elif running is None:
             limits = self._thread.services.config_for(self._thread.settings).agents
             if self._agents.running(self._thread.session_id) >= limits.most:
@@ -305,21 +346,24 @@ class Children:
         self._forget(child_id)
         return before
 
-    async def reopen(self, child_id: str) -> bool:
+    async def reopen(self, child_id: str, turn: Turn) -> bool:
         """Take up again a child that was closed; False when there is no such child of this thread."""
         thread = self._thread
         stored = await thread.store.load(child_id)
         if stored is None or stored.record.parent_thread_id != thread.id:
             return False
+        await self._check_open()
         await self._agents.load(child_id)
         if child_id not in thread.state.children:
             state = read_state(stored.record.state, thread.store.location)
             assert state.agent is not None
-            ended = [turn for turn in await thread.store.turns(child_id) if turn.status != "inProgress"]
-            self._ended[child_id] = _Ended(ended[-1].id if ended else "", wakes=False)
+            turns = await thread.store.turns(child_id, limit=2, descending=True)
+            ended = next((each.id for each in turns if each.status != "inProgress"), "")
+            self._ended[child_id] = _Ended(ended, wakes=False)
             entry = Child(
                 nickname=state.agent.nickname,
-                seen=self._ended[child_id].turn_id,
+                seen=ended,
+                made=turn.number,
                 tokens=state.usage.tokens_with_agents,
                 cost_usd=state.usage.cost_with_agents,
             )
@@ -332,6 +376,20 @@ class Children:
             if (child := self._agents.find(child_id)) is not None:
                 params = TurnInterruptParams(thread_id=child_id, turn_id="")
                 self._thread.services.spawn(child.interrupt(params), f"interrupting the sub-agent {child_id}")
+
+    def cut(self, first: int) -> None:
+        """The turns of the thread from `first` on are removed, so its model knows nothing of what was started or told
+        in them: those children are closed, and these ends are told again."""
+        thread = self._thread
+        known: dict[str, Child] = {}
+        for child_id, child in thread.state.children.items():
+            if child.made >= first:
+                self._ended.pop(child_id, None)
+                self._asked.pop(child_id, None)
+                thread.services.spawn(self._agents.close(child_id), f"closing the sub-agent {child_id}")
+            else:
+                known[child_id] = structs.replace(child, seen="", told=0) if child.told >= first else child
+        thread.change_state(children=known)
 
     def _forget(self, child_id: str) -> None:
         children = self._open
@@ -350,6 +408,8 @@ def notification(child_id: str, status: ChildStatus) -> str:
 
 async def _read_end(store: Store, child_id: str, turn_id: str) -> tuple[ChildStatus, Usage]:
     record = await store.turn(child_id, turn_id)
+    if record is None and await store.load(child_id) is None:
+        return ChildStatus("notFound"), Usage()
     if record is None or record.status in ("interrupted", "inProgress"):
         return ChildStatus("interrupted"), read_usage(None if record is None else record.usage, store.location)
     usage = read_usage(record.usage, store.location)

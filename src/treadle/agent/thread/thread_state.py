@@ -249,11 +249,14 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
 
 class Child(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a thread knows of a sub-agent that it has open. `seen` is the id of the child's last turn whose end the
-    model was told of: ids grow with time, numbers of turns are used again after a revert. `tokens` and `cost_usd` of it
-    are counted already."""
+    model was told of: ids grow with time, numbers of turns are used again after a revert. `made` and `told` are the
+    numbers of the thread's own turns in which it was started and in which `seen` was told. `tokens` and `cost_usd` of
+    it are counted already."""
 
     nickname: str
     seen: str = ""
+    made: int = 0
+    told: int = 0
     wake: bool = False
     tokens: int = 0
     cost_usd: float | None = 0.0

@@ -356,7 +356,8 @@ async def _spawn(call: ToolCall) -> str:
         reasoning_effort=given.reasoning_effort or turn.settings.effort,
     ) as item:
         try:
-            thread.children.check_room(turn)
+            await turn.thread.children.check_room(turn)
+            thread = turn.thread
             known = await roles_for(thread.settings, thread.services.config_for(thread.settings))
             new, extra = await new_child(turn, given, known.roles, text_of(task))
             await thread.children.start(new, task, turn, wake=given.wake)
@@ -395,11 +396,15 @@ async def _wait(call: ToolCall) -> str:
         raise ToolInputError("agent ids must be non-empty")
     if len(targets) > MAX_TARGETS:
         raise ToolInputError(f"at most {MAX_TARGETS} agents can be waited for")
-    with _Call(call, "wait", targets) as item:
+    item = _Call(call, "wait", targets)
+    try:
         timeout_ms = min(max(given.timeout_ms, MIN_WAIT_MS), MAX_WAIT_MS)
-        found = await children.wait(targets, timeout_ms / 1000)
-        await children.see(found, call.turn)
-    # From here to the output nothing is awaited: that the model is told, and that it was, are one write.
+        ends = await children.wait(targets, timeout_ms / 1000)
+    except BaseException:
+        item.complete({}, failed=True)
+        raise
+    children.returned(call.id, ends)
+    found = {child_id: each.status for child_id, each in ends.items()}
     failed = any(status.word in ("notFound", "errored") for status in found.values())
     item.complete(found, failed=failed)
     told = {child_id: status.for_model for child_id, status in found.items()}
@@ -422,7 +427,7 @@ async def _resume(call: ToolCall) -> str:
         status = await children.status(given.id)
         if status.word == "notFound":
             try:
-                if not await children.reopen(given.id):
+                if not await children.reopen(given.id, call.turn):
                     return item.not_found(given.id)
             except RpcError as error:
                 raise ToolInputError(f"collab resume failed: {error.message}") from None

@@ -157,6 +157,7 @@ class Toolbox:
         logger.info("tool called", {"tool": call.name[:MAX_LOGGED]})
         began = time.monotonic()
         output: Output
+        returned: Output | None = None  # before hooks
         try:
             if self.closed:
                 output = NOT_RUN
@@ -172,7 +173,7 @@ class Toolbox:
 
                     run = HookedRun(hooks, tool, call)
                     call, refused = await run.before()
-                output = await tool.run(call) if refused is None else refused
+                output = returned = await tool.run(call) if refused is None else refused
                 if refused is None and run is not None:
                     output = await run.after(output)
         except ToolInputError as error:
@@ -188,13 +189,17 @@ class Toolbox:
             outcome = "done"
         took_ms = int((time.monotonic() - began) * 1000)
         logger.info("tool ended", {"tool": call.name[:MAX_LOGGED], "outcome": outcome, "duration_ms": took_ms})
+        told = tool is AGENT_TOOLS and output is returned
         limit = self._config().tool_output_token_limit
         if limit is not None:
             output = _within(output, limit)
         item = output_item(call.kind, call.id, output)
         self._turn.calls.pop(call.id, None)
         thread = self._turn.thread
-        thread.journal.write(*self._turn.add_history([item], thread.origin_of(call.kind)))
+        writes = self._turn.add_history([item], thread.origin_of(call.kind))
+        if told:
+            writes += thread.children.output_written(call.id, self._turn)
+        thread.journal.write(*writes)
 
 
 def _within(output: Output, limit: int) -> Output:

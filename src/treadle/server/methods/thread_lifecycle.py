@@ -39,6 +39,7 @@ from treadle.server.clients import Client, ServerCall
 from treadle.server.loaded_threads import ThreadSubscribers
 from treadle.server.methods.initialize import config_warning
 from treadle.server.routes import check_thread_id
+from treadle.store.contract import ThreadRecord
 
 
 async def start(call: ServerCall[ThreadStartParams]) -> ThreadStartResponse:
@@ -179,35 +180,39 @@ async def archive(call: ServerCall[ThreadArchiveParams]) -> Empty:
     thread = threads.get(thread_id)
     if thread is not None and thread.ephemeral:  # it would be lost: only stored threads are found again
         raise thread_refusals.no_rollout(thread_id)
-    going = await _with_agents(server, thread_id, archived=False)
-    # From below: when one cannot be archived, those above it are still listed, and it can be tried again.
-    for each in reversed(going):
-        async with threads.alone(each):
-            stored = StoredThread(await threads.unload(each), each)
-            if each == thread_id or await stored.load() is not None:  # one that could not begin removes itself
-                await stored.archive()
+    going = [thread_id]
+    with threads.leaving(going):
+        below = await _unload_with_agents(server, thread_id, going)
+        archived = {record.id for record in below if record.archived}
+        # From below: when one cannot be archived, those above it are still listed, and it can be tried again.
+        for each in reversed([each for each in going if each not in archived]):
+            async with threads.alone(each):
+                stored = StoredThread(await threads.unload(each), each)
+                if each == thread_id or await stored.load() is not None:  # one that could not begin removes itself
+                    await stored.archive()
 
     def announce() -> None:
-        for each in going:
+        for each in (each for each in going if each not in archived):
             _broadcast(server, "thread/archived", ThreadArchivedNotification(thread_id=each))
 
     call.afterwards(announce)
     return Empty()
 
 
-async def _with_agents(server: AppServer, thread_id: str, *, archived: bool) -> list[str]:
-    """A thread and the sub-agents below it, none of which runs or is in memory any more: a thread that is about to go
-    starts no others."""
+async def _unload_with_agents(server: AppServer, thread_id: str, going: list[str]) -> list[ThreadRecord]:
+    """The sub-agents below a thread, which are added to those that go: none of them, nor the thread itself, runs or is
+    in memory any more. A thread that is about to go starts no others."""
     threads = server.threads
     was_loaded = threads.get(thread_id) is not None
     async with threads.alone(thread_id):
         store = await threads.unload(thread_id)
     if was_loaded:
         _broadcast_unloaded(server, thread_id)
-    below = [record.id for record in await stored_below(store, thread_id, archived=archived)]
-    for each in below:
-        await server.agents.close(each)
-    return [thread_id, *below]
+    below = await stored_below(store, thread_id)
+    going += [record.id for record in below]
+    for record in below:
+        await server.agents.close(record.id)
+    return below
 
 
 async def unarchive(call: ServerCall[ThreadUnarchiveParams]) -> ThreadUnarchiveResponse:
@@ -224,13 +229,14 @@ async def unarchive(call: ServerCall[ThreadUnarchiveParams]) -> ThreadUnarchiveR
 async def delete(call: ServerCall[ThreadDeleteParams]) -> Empty:
     server, threads = call.server, call.server.threads
     thread_id = check_thread_id(call.params.thread_id)
-    going = await _with_agents(server, thread_id, archived=False)
-    going += [each for each in await _with_agents(server, thread_id, archived=True) if each not in going]
-    for each in reversed(going):
-        async with threads.alone(each):
-            stored = StoredThread(await threads.unload(each), each)
-            if each == thread_id or await stored.load() is not None:
-                await stored.delete()
+    going = [thread_id]
+    with threads.leaving(going):
+        await _unload_with_agents(server, thread_id, going)
+        for each in reversed(going):
+            async with threads.alone(each):
+                stored = StoredThread(await threads.unload(each), each)
+                if each == thread_id or await stored.load() is not None:
+                    await stored.delete()
 
     def announce() -> None:
         for each in going:
