@@ -300,7 +300,10 @@ class Tree:
     async def _client_goes(self) -> None:
         async with self._stage.harness.connect("guest", server=self._stage.server) as guest:
             await self._try("thread/resume", guest.request("thread/resume", {"threadId": self.root}))
-            given = {"threadId": self._child(), "input": [{"type": "text", "text": script(random.Random(1), self._names, 2)}]}
+            given = {
+                "threadId": self._child(),
+                "input": [{"type": "text", "text": script(random.Random(1), self._names, 2)}],
+            }
             await self._try("turn/start", guest.request("turn/start", given))
 
     async def _busy(self) -> None:
@@ -492,7 +495,8 @@ def _memory_mb() -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench agents-soak", description="Trees of agents with faults at random. 1 when something is wrong."
+        prog="python -m bench agents-soak",
+        description="Trees of agents with faults at random. 1 when something is wrong.",
     )
     parser.add_argument("--trees", type=int, default=200, metavar="N", help="how many (default 200)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="what happens, roughly when (default 1)")

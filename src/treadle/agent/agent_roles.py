@@ -26,6 +26,10 @@ MAX_BYTES: Final = 64 << 10
 MAX_FILES: Final = 200
 MAX_DESCRIPTION: Final = 1024
 FOLDERS: Final = (os.path.join(".agents", "agents"), os.path.join(".codex", "agents"))
+# Of projects, which a model reads with every request, and warnings, which people do.
+MAX_OF_PROJECT: Final = 32
+MAX_WARNINGS: Final = 20
+_NICKNAME: Final = re.compile(r"\w[\w .'-]{0,63}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LINE: Final = re.compile(r"at line (\d+)|\bline (\d+)\b")
 _KEY: Final = re.compile(r"\$\.(\w+)")
@@ -125,6 +129,8 @@ def find_roles(project: ProjectFiles, config: Config) -> Roles:
         known = found.get(role.name) or BUILT_IN_ROLES.get(role.name)
         if not role.own and known is not None and known.own:
             warnings.append(f"{place} is left out: a project cannot replace the agent role `{role.name}`")
+        elif not role.own and sum(not each.own for each in found.values()) >= MAX_OF_PROJECT:
+            warnings.append(f"{place} is left out: of a project {MAX_OF_PROJECT} agent roles count")
         elif role.name not in found:
             found[role.name] = role
 
@@ -147,6 +153,8 @@ def find_roles(project: ProjectFiles, config: Config) -> Roles:
                 warnings.append(f"{path}{error}")
     for name, role in BUILT_IN_ROLES.items():
         found.setdefault(name, role)
+    if len(warnings) > MAX_WARNINGS:
+        warnings[MAX_WARNINGS:] = [f"{len(warnings) - MAX_WARNINGS} more agent roles are left out"]
     return Roles(found, tuple(warnings))
 
 
@@ -239,9 +247,13 @@ def _parse(path: str, text: str) -> dict[str, Any]:
 def _convert(values: Mapping[str, Any], name: str) -> RoleTable:
     """A role from what is written of it. Keys that we do not know are those of other programs."""
     try:
-        return msgspec.convert(values, RoleTable)
+        table = msgspec.convert(values, RoleTable)
     except msgspec.ValidationError as error:
         raise RoleError(str(error)) from None
+    # It stands before what the sub-agent asks people, and in the name of a branch.
+    if not all(_NICKNAME.fullmatch(each) for each in table.nickname_candidates):
+        raise RoleError("`nickname_candidates` must be letters, digits, spaces, `.`, `'`, `_` and `-`, at most 64")
+    return table
 
 
 def _name(name: str) -> str:

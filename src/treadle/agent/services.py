@@ -106,7 +106,7 @@ class AgentServices(Protocol):
     """The threads of sub-agents. Those who subscribe to a thread subscribe to them as well."""
 
     async def make(self, parent: Thread, new: NewChild) -> ThreadHandle:
-        """A child's thread, stored and published."""
+        """A child's thread, stored and published. After a failure `discard` removes what there is of it."""
 
     def find(self, thread_id: str) -> ThreadHandle | None:
         """A child that is in memory."""

@@ -46,12 +46,9 @@ class ChildThreads:
         child = await make_child(self._server, parent, new, subscribers)
         try:
             await child.start_required_mcp()
+        finally:  # also when it fails: `discard` finds it then, with what is still on its way into the store
             threads.add(child, subscribers)
-            await child.publish_started()
-        except BaseException:
-            threads.drop(child)
-            await child.close()
-            raise
+        await child.publish_started()
         child.announce_mcp()
         return child
 
@@ -115,7 +112,9 @@ async def stored_below(store: Store, thread_id: str) -> list[ThreadRecord]:
     pending = [thread_id]
     while pending:
         parent = pending.pop(0)
-        children = [record for archived in (False, True) async for record in _children(store, parent, archived=archived)]
+        children = [
+            record for archived in (False, True) async for record in _children(store, parent, archived=archived)
+        ]
         found += children
         pending += [record.id for record in children]
     return found

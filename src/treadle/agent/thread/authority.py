@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from treadle.agent.thread.thread_state import Settings
 from treadle.errors import ExecError
 from treadle.execution.sandbox.policy import Policy, policy_from_wire
+from treadle.execution.sandbox.profile_sandbox import Confinement, without_writing
 from treadle.execution.sandbox.sandbox_modes import is_unconfined, pinned_sandbox, sandbox_for
 from treadle.execution.sandbox.sandbox_roots import pin
 from treadle.protocol.exec import Sandbox
@@ -34,6 +35,9 @@ CHANGED: Final = (
 # Ended commands that the model can still ask about; a thread has no more of them at a time. Actions that were denied,
 # and those that were overruled, too.
 _REMEMBERED: Final = 64
+# How often a policy asks; one that is not here counts as the one that asks least, and for a parent as the one that asks
+# most.
+_ASKS: Final = {"never": 0, "on-request": 1, "on-failure": 1, "untrusted": 2}
 _RANK: Final = {"none": 0, "read": 1, "write": 2}
 
 
@@ -162,6 +166,35 @@ def same_authority(one: Settings, other: Settings) -> bool:
 
 def _authority(settings: Settings) -> tuple[object, ...]:
     return settings.approval_policy, settings.approvals_reviewer, settings.in_force, settings.cwd, settings.config
+
+
+def limits_of_parent(settings: Settings, parent: Settings) -> dict[str, Any]:
+    """What has to change in the settings of a sub-agent so that it may do no more than its parent may now. Blocking.
+
+    It gets the sandbox of its parent if that is no more than it had, else the same without writing.
+    """
+    changes: dict[str, Any] = {}
+    if settings.approvals_reviewer != parent.approvals_reviewer and parent.approvals_reviewer == "user":
+        changes["approvals_reviewer"] = "user"
+    asks, wanted = _ASKS.get(str(settings.approval_policy), 0), _ASKS.get(str(parent.approval_policy), len(_ASKS))
+    if asks < wanted:
+        changes["approval_policy"] = parent.approval_policy
+    allowed = parent.sandbox if parent.in_force is parent.confinement else parent.in_force
+    if settings.sandbox == allowed and settings.workspace == parent.workspace:
+        return changes
+
+    def rules(sandbox: Confinement, of: Settings = settings) -> Policy | None:
+        return file_rules(confined_to(structs.replace(of, sandbox=sandbox, mode="default")))
+
+    try:
+        outer, own = rules(allowed, parent), rules(settings.sandbox)
+        if outer is None or (own is not None and _is_within(own, outer)):
+            return changes
+        limited = rules(allowed)
+        fits = limited is not None and _is_within(limited, outer) and (own is None or _is_within(limited, own))
+    except ExecError:  # nobody can tell
+        fits = False
+    return {**changes, "sandbox": allowed if fits else without_writing(allowed), "profile": None}
 
 
 def confined_to(settings: Settings) -> Sandbox | None:

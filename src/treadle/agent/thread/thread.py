@@ -567,6 +567,8 @@ class Thread:
         self.journal.emit("thread/settings/updated", params, self.save())
         if not same_authority(before, settings):
             self._end_authority()
+            if self.state.children:
+                self.children.limit()
         if self._mcp is not None and settings.workspace != before.workspace:
             self._mcp.roots_changed()
 

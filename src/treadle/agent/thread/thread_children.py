@@ -33,6 +33,7 @@ from treadle.tools.command.command_output import cut_to
 if TYPE_CHECKING:
     from treadle.agent.services import AgentServices
     from treadle.agent.thread.thread import Thread
+    from treadle.agent.thread.thread_handle import ThreadHandle
     from treadle.agent.turn.turn import Turn
     from treadle.protocol.app.item_parts import UserInput
     from treadle.store.contract import Store, Write
@@ -180,6 +181,7 @@ class Children:
                 children.pop(child_id, None)
             if child_id not in children:  # it was closed, or is deleted
                 self._ended.pop(child_id, None)
+                self._asked.pop(child_id, None)
                 continue
             child = children[child_id] = structs.replace(children[child_id], seen=end.turn_id, told=turn.number)
             tokens, cost = end.usage.tokens_with_agents, end.usage.cost_with_agents
@@ -285,6 +287,7 @@ class Children:
         try:
             await thread.journal.flush()
             child = await self._agents.make(thread, new)
+            await child.limit(thread.settings)  # which may have changed meanwhile
             params = TurnStartParams(thread_id=new.id, input=tuple(task))
             self._asked[new.id] = (await child.start_turn(params, root_turn_id=turn.state.root_id)).turn.id
         except BaseException:
@@ -330,6 +333,7 @@ class Children:
             limits = self._thread.services.config_for(self._thread.settings).agents
             if self._agents.running(self._thread.session_id) >= limits.most:
                 raise RpcError(INVALID_REQUEST, LIMIT_REACHED)
+        await child.limit(self._thread.settings)
         params = TurnStartParams(thread_id=child_id, input=tuple(said))
         started = (await child.start_turn(params, root_turn_id=turn.state.root_id)).turn.id
         self._asked[child_id] = started
@@ -369,6 +373,19 @@ class Children:
             )
             thread.change_state(children={**thread.state.children, child_id: entry})
         return True
+
+    def limit(self) -> None:
+        """The settings of the thread have changed: none of its children in memory may do more from their next call on.
+        The others are limited when they are given something to do."""
+        for child_id in self._thread.state.children:
+            if (child := self._agents.find(child_id)) is not None:
+                self._thread.services.spawn(self._limit(child), f"limiting the sub-agent {child_id}")
+
+    async def _limit(self, child: ThreadHandle) -> None:
+        try:
+            await child.limit(self._thread.settings)
+        except RpcError:
+            return  # it is closed
 
     def interrupt(self) -> None:
         """Interrupt the turns of the children, and with them those of the children below."""

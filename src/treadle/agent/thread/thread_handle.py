@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from treadle.agent.event import Event
 from treadle.agent.thread import thread_refusals
+from treadle.agent.thread.authority import limits_of_parent
 from treadle.agent.thread.client_requests import Answer, ClientRequest
 from treadle.agent.thread.stored_thread import changed_git_info
 from treadle.agent.thread.thread import Thread
@@ -231,6 +232,16 @@ class ThreadHandle:
         """A turn of a sub-agent has ended; an idle thread goes on if it wanted that."""
         self._thread.children.note_end(child_id, turn_id, wakes=wakes)
         turn_start.wake_soon(self._thread)
+
+    async def limit(self, parent: Settings) -> None:
+        """Take from the thread what its parent, whose settings these are, may not do any more."""
+        thread = self._thread
+        async with self._command():
+            changes = await asyncio.to_thread(limits_of_parent, thread.settings, parent)
+            if changes:
+                pins = await thread.look_at_roots(changes)
+                async with thread.writing():
+                    thread.change_settings(changes, pins)
 
     def wake(self) -> None:
         """Go on for what sub-agents have done while the thread was not in memory, if it wanted that."""

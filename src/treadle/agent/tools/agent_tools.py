@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, structs
 
 from treadle.agent.agent_roles import Roles, find_roles
 from treadle.agent.thread.thread_children import ChildStatus
-from treadle.agent.tools.new_child import new_child
+from treadle.agent.tools.new_child import discard_worktree, new_child
 from treadle.agent.tools.tool import Tool, ToolCall
 from treadle.agent.turn.pending_input import check_input, text_of
 from treadle.errors import ExecError, RpcError
@@ -354,15 +354,21 @@ async def _spawn(call: ToolCall) -> str:
         prompt=text_of(task),
         model=given.model or "",
         reasoning_effort=given.reasoning_effort or turn.settings.effort,
-    ) as item:
+    )
+    thread, new = turn.thread, None
+    try:
         try:
-            await turn.thread.children.check_room(turn)
-            thread = turn.thread
+            await thread.children.check_room(turn)
             known = await roles_for(thread.settings, thread.services.config_for(thread.settings))
             new, extra = await new_child(turn, given, known.roles, text_of(task))
             await thread.children.start(new, task, turn, wake=given.wake)
         except (RpcError, ExecError) as error:
             raise ToolInputError(f"collab spawn failed: {error.message}") from None
+    except BaseException:
+        if new is not None:
+            thread.services.spawn(discard_worktree(thread, new), f"removing what was made for the sub-agent {new.id}")
+        item.complete({}, failed=True)
+        raise
     item.complete(
         {new.id: ChildStatus("pendingInit")},
         receiver_thread_ids=(new.id,),

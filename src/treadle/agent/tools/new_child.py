@@ -4,9 +4,11 @@ worktree of its own if it is to have one.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,12 +18,18 @@ from treadle.agent.event import new_id
 from treadle.agent.thread.thread_children import NOTIFICATION, NewChild
 from treadle.agent.thread.thread_state import AgentPlace, Settings, check_provider
 from treadle.agent.turn.pending_input import MAX_PREVIEW
-from treadle.config.layers import join_key
+from treadle.config.layers import join_key, split_key
 from treadle.errors import RpcError, TreadleError
 from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.project_files import ProjectFiles
 from treadle.execution.sandbox.policy import policy_from_wire
-from treadle.execution.sandbox.profile_sandbox import Confinement, narrowed
+from treadle.execution.sandbox.profile_sandbox import (
+    WORKSPACE_ROOTS,
+    Confinement,
+    ProfileRule,
+    ProfileSandbox,
+    narrowed,
+)
 from treadle.execution.sandbox.sandbox_modes import is_unconfined, sandbox_for
 from treadle.skills.skill_files import EVERY_SKILL, rule_for
 from treadle.tools.specs import ToolInputError, built_in_names
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from treadle.agent.turn.turn import Turn
     from treadle.config import Config
 
+logger: logging.Logger = logging.getLogger(__name__)
 # A role that lists one of these among its tools may have sub-agents of its own.
 AGENT_TOOL_NAMES: Final = frozenset({"multi_agent_v1", "spawn_agent"})
 
@@ -101,7 +110,7 @@ def child_settings(settings: Settings, role: AgentRole, given: SpawnArguments, c
         sandbox=sandbox,
         profile=settings.profile if sandbox is settings.sandbox else None,
         developer_instructions=instructions,
-        config={**(settings.config or {}), **_overrides(role, config)} or None,
+        config={**(settings.config or {}), **_overrides(role, config, settings.config or {})} or None,
         dynamic_tools=(),
         mode="default",
         mode_instructions=None,
@@ -121,8 +130,8 @@ def child_sandbox(settings: Settings, role: AgentRole, config: Config) -> Confin
     return found
 
 
-def _overrides(role: AgentRole, config: Config) -> dict[str, Any]:
-    """The settings of a child that switch off what its role leaves out."""
+def _overrides(role: AgentRole, config: Config, taken: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a child that switch off what its role leaves out; `taken` are those that its parent was given."""
     table = role.table
     changes: dict[str, Any] = {}
     if table.tools is not None:
@@ -131,8 +140,10 @@ def _overrides(role: AgentRole, config: Config) -> dict[str, Any]:
         changes["features.multi_agent"] = bool(AGENT_TOOL_NAMES & set(table.tools))
     if table.mcp_servers is not None:
         for name, server in config.mcp_servers.items():
-            is_wanted = name in table.mcp_servers
-            if server.problem is None and server.enabled != is_wanted and (role.own or not is_wanted):
+            is_wanted, named = name in table.mcp_servers, (("mcp_servers",), ("mcp_servers", name))
+            # A role of the user may switch on what the user has switched off for all, not what its parent was refused.
+            may_have = role.own and not any(split_key(key)[:2] in named for key in taken)
+            if server.problem is None and server.enabled != is_wanted and (may_have or not is_wanted):
                 changes[join_key(("mcp_servers", name, "enabled"))] = is_wanted
     if table.skills is not None:
         # None but these, and of these none that is turned off already.
@@ -186,12 +197,39 @@ async def _worktree(thread: Thread, branch: str) -> str:
         raise ToolInputError(f"there is no worktree: {error}") from None
 
 
+async def discard_worktree(thread: Thread, new: NewChild) -> None:
+    """Remove the worktree of a child that could not begin, with its branch; one in which something was done stays."""
+    from treadle.execution.worktrees import WORKTREES, Git, Worktrees  # loaded when it was made
+
+    branch = new.place.branch
+    if branch is None:
+        return
+    place = _Place(thread.settings.cwd, WORKTREES)
+    try:
+        environment = await thread.services.environment()
+        await Worktrees(place, environment).remove(branch)
+        await Git(environment, place.path).run("branch", "--delete", branch)
+    except (TreadleError, TimeoutError) as error:
+        logger.warning("a worktree is left", {"branch": branch, "reason": str(error)})
+
+
 def moved(settings: Settings, folder: str) -> Settings:
-    """The settings for work in another folder, which takes the place of the one before."""
-    roots = settings.workspace_roots
+    """The settings for work in another folder, which takes the place of the one before. What a profile takes away in
+    the workspace, it takes away in both."""
+    roots, sandbox = settings.workspace_roots, settings.sandbox
+    confined = settings.confinement
+    if isinstance(sandbox, ProfileSandbox) and isinstance(confined, ProfileSandbox):
+        kept = [
+            ProfileRule(path, rule.access, rule.glob)
+            for rule in confined.rules
+            if rule.place.startswith(WORKSPACE_ROOTS) and rule.access != "write"
+            for path in confined.paths(rule.place, settings.cwd)
+        ]
+        sandbox = structs.replace(sandbox, rules=(*sandbox.rules, *kept)) if kept else sandbox
     if roots is not None:
         roots = tuple(folder if root == settings.cwd else root for root in roots)
-    return structs.replace(settings, cwd=folder, workspace_roots=roots)
+    profile = settings.profile if sandbox is settings.sandbox else None
+    return structs.replace(settings, cwd=folder, workspace_roots=roots, sandbox=sandbox, profile=profile)
 
 
 # --- what was said ----------------------------------------------------------------------------------------------------
