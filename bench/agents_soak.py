@@ -138,6 +138,7 @@ class Told:
 
     words: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     spawned: set[str] = field(default_factory=set)
+    reopened: set[str] = field(default_factory=set)  # what they did while they were closed is nobody's business
 
     @classmethod
     def read(cls, items: Sequence[dict[str, Any]]) -> Told:
@@ -154,6 +155,8 @@ class Told:
             elif output.startswith('{"status":{'):
                 for child, status in json.loads(output)["status"].items():
                     told._add(child, "wait", status)
+            elif str(item.get("name")).endswith("resume_agent"):
+                told.reopened.add(json.loads(str(item["arguments"])).get("id", ""))
             elif output.startswith('{"agent_id"'):
                 told.spawned.add(json.loads(output)["agent_id"])
         return told
@@ -214,10 +217,12 @@ class Tree:
         self._random = random.Random(f"{seed}/{number}")
         self._names = itertools.count(1)
         self._label = f"tree {number}"
+        self._faults: list[str] = []
         self.root = ""
 
     def _problem(self, text: str) -> None:
-        self._stage.tally.problems.append(f"{self._label}: {text}")
+        said = f"{self._label}: {text} (after {', '.join(self._faults) or 'nothing'})"
+        self._stage.tally.problems.append(said)
 
     async def run(self) -> None:
         ask = self._stage.watcher.request
@@ -249,6 +254,7 @@ class Tree:
                 return await work
         except RpcError as error:
             self._stage.tally.refused[what] += 1
+            self._faults.append(f"{what} refused: {error.message[:200]}")
             if not may_fail or "internal error" in error.message:
                 self._problem(f"{what}: {error.message}")
         except TimeoutError:
@@ -265,7 +271,8 @@ class Tree:
         ]
         rare = (self._archive, self._delete, self._rollback)
         chosen = self._random.choices(faults, [1 if each in rare else 3 for each in faults])[0]
-        self._stage.tally.faults[chosen.__name__.removeprefix("_")] += 1
+        self._faults.append(chosen.__name__.removeprefix("_"))
+        self._stage.tally.faults[self._faults[-1]] += 1
         await chosen()
 
     async def _ask(self, method: str, thread: str, **more: Any) -> Any:
@@ -328,6 +335,8 @@ class Tree:
         """As after half an hour without a client."""
         for thread in self._stage.started(self.root):
             await self._ask("thread/unsubscribe", thread)
+            if (loaded := self._stage.server.threads.get(thread)) is not None:
+                await loaded.published()
         await self._stage.server.threads.unload_idle(time.monotonic())
         await self._ask("thread/resume", self.root)
 
@@ -386,7 +395,7 @@ class Tree:
             turns = await store.turns(child, limit=1, descending=True)
             if stored is not None and turns and turns[0].status != "inProgress" and turns[0].id > known.seen:
                 self._problem(f"the model was not told how {child} ended")
-            if turns and turns[0].status in ("completed", "failed") and child not in told.words:
+            if turns and turns[0].status in ("completed", "failed") and child not in {*told.words, *told.reopened}:
                 self._problem(f"nothing was ever told of {child}, which has {turns[0].status}")
         for each in self._stage.started(self.root):
             await self._check_thread(each, thread, told)
@@ -403,7 +412,8 @@ class Tree:
         if not await store.turns(thread_id) and thread_id not in root.state.children and thread_id != root.id:
             parent = stored.record.parent_thread_id
             if parent == root.id and thread_id not in told.spawned and not self._was_rolled_back():
-                self._problem(f"{thread_id} was never begun, and is there")
+                archived = stored.record.archived
+                self._problem(f"{thread_id} was never begun, and is there (archived: {archived})")
         for item in await store.items(thread_id):
             data = json.loads(bytes(item.data))
             if data.get("status") == "inProgress":

@@ -84,9 +84,10 @@ class ChildThreads:
         threads = self._server.threads
         async with threads.alone(thread_id):
             store = await threads.unload(thread_id)
-            if await store.load(thread_id) is None:
+            try:  # not by looking first: what is still on its way into the store comes before the claim
+                await StoredThread(store, thread_id).delete()
+            except RpcError:  # there is none
                 return
-            await StoredThread(store, thread_id).delete()
         deleted = ThreadDeletedNotification(thread_id=thread_id)
         self._server.broadcast(Event("thread/deleted", deleted, None, now_ms()))
 
