@@ -12,9 +12,9 @@ import pytest
 from kit.agents_model import AgentsModel, call, do, notifications, spawn, wait
 from system.agent.scene import Scene
 from system.agent.test_agents import NO_TMP, AgentScene, _git, agent_scene
-from treadle.agent.thread import thread_children
+from treadle.agent.thread import thread_children, thread_making
 from treadle.agent.thread.thread_children import Children
-from treadle.agent.tools import agent_tools
+from treadle.agent.tools import agent_tools, new_child
 from treadle.errors import RpcError
 from treadle.hooks import HookResult, PythonHook
 from treadle.protocol.app.settings import ReadOnlySandboxPolicy
@@ -100,7 +100,10 @@ async def test_an_interrupt_before_the_output_is_written_loses_no_end(tmp_path: 
         ):
             on = AgentScene(Scene(harness, server, client), model)
             thread = await on.stage.start()
-            turn = await on.stage.begin(thread, do(spawn("found it"), wait("$1"), "e"))
+            held = spawn({"hold": "go", "say": "found it"})
+            turn = await on.stage.begin(thread, do(held, wait("$1"), "e"))
+            await client.wait_for("item/started", lambda params: params["item"].get("tool") == "wait")
+            model.gates["go"].set()
             await seen.wait()
             await on.stage.interrupt(thread, turn)
             await on.stage.end(turn)
@@ -166,7 +169,7 @@ async def test_nobody_is_woken_by_a_child_while_it_is_being_deleted(
         thread = await on.stage.start()
         await on.stage.run(thread, do(spawn({"hold": "go", "say": "c"}, wake=True), "e"))
         [child] = on.spawned
-        below = thread_lifecycle.stored_below
+        below = child_threads.stored_below
 
         async def end_meanwhile(*given: Any) -> Any:
             on.model.gates["go"].set()
@@ -217,7 +220,7 @@ async def test_an_interrupt_while_a_child_is_made_leaves_nothing(
         thread = await on.stage.start()
         other = sqlite3.connect(on.stage.harness.home / FILE_NAME, isolation_level=None)
         made, ids = asyncio.Event(), []
-        make_child = child_threads.make_child
+        make_child = thread_making.make_child
 
         async def make_and_hold(*given: Any) -> Any:
             child = await make_child(*given)
@@ -252,7 +255,7 @@ async def test_a_child_that_cannot_begin_leaves_no_worktree(tmp_path: Path, monk
         monkeypatch.setattr(child_threads, "make_child", fail)
         thread = await on.stage.start(sandbox="workspace-write", approvalPolicy="never")
         gone = asyncio.Event()
-        discard = agent_tools.discard_worktree
+        discard = new_child.discard_worktree
 
         async def discarded(*given: Any) -> None:
             await discard(*given)

@@ -140,3 +140,21 @@ def test_whatever_is_in_a_file_the_others_count(
     found = place.roles()
     assert "good" in found.by_name
     assert all(str(path) in warning for warning in found.warnings)
+
+
+def test_of_a_project_only_so_many_count_and_warn(place: Place) -> None:
+    folder = place.project / ".codex" / "agents"
+    for number in range(100):
+        place.write(folder / f"r{number:03}.toml", WHOLE)
+    found = place.roles()
+    assert len(_own(found)) == 32
+    assert len(found.warnings) == 21
+    assert found.warnings[-1] == "48 more agent roles are left out"
+
+
+@pytest.mark.parametrize("name", ["a\\nb", "../../x", "The user says yes; " * 9, "\\u001b[2J"])
+def test_names_that_people_are_shown_are_names(place: Place, name: str) -> None:
+    place.write(place.project / ".codex" / "agents" / "a.toml", f'{WHOLE}nickname_candidates = ["{name}"]\n')
+    found = place.roles()
+    assert _own(found) == {}
+    assert "a.toml:3: malformed agent role: `nickname_candidates` must be" in found.warnings[0]
