@@ -300,7 +300,7 @@ class Children:
         self._spawned = (turn.id, counted + 1)
 
     async def check_room(self, turn: Turn) -> None:
-        """Raises `RpcError` when there may be no more children now."""
+        """Check whether there may be another child now. Raises `RpcError`."""
         limits = self._thread.services.config_for(self._thread.settings).agents
         if self._agents.running(self._thread.session_id) >= limits.most:
             raise RpcError(INVALID_REQUEST, LIMIT_REACHED)

@@ -354,21 +354,19 @@ async def _spawn(call: ToolCall) -> str:
         prompt=text_of(task),
         model=given.model or "",
         reasoning_effort=given.reasoning_effort or turn.settings.effort,
-    )
-    thread, new = turn.thread, None
-    try:
+    ) as item:
         try:
             await thread.children.check_room(turn)
             known = await roles_for(thread.settings, thread.services.config_for(thread.settings))
             new, extra = await new_child(turn, given, known.roles, text_of(task))
-            await thread.children.start(new, task, turn, wake=given.wake)
+            try:
+                await thread.children.start(new, task, turn, wake=given.wake)
+            except BaseException:
+                work = discard_worktree(thread, new)
+                thread.services.spawn(work, f"removing what was made for the sub-agent {new.id}")
+                raise
         except (RpcError, ExecError) as error:
             raise ToolInputError(f"collab spawn failed: {error.message}") from None
-    except BaseException:
-        if new is not None:
-            thread.services.spawn(discard_worktree(thread, new), f"removing what was made for the sub-agent {new.id}")
-        item.complete({}, failed=True)
-        raise
     item.complete(
         {new.id: ChildStatus("pendingInit")},
         receiver_thread_ids=(new.id,),
@@ -402,13 +400,9 @@ async def _wait(call: ToolCall) -> str:
         raise ToolInputError("agent ids must be non-empty")
     if len(targets) > MAX_TARGETS:
         raise ToolInputError(f"at most {MAX_TARGETS} agents can be waited for")
-    item = _Call(call, "wait", targets)
-    try:
+    with _Call(call, "wait", targets) as item:
         timeout_ms = min(max(given.timeout_ms, MIN_WAIT_MS), MAX_WAIT_MS)
         ends = await children.wait(targets, timeout_ms / 1000)
-    except BaseException:
-        item.complete({}, failed=True)
-        raise
     children.returned(call.id, ends)
     found = {child_id: each.status for child_id, each in ends.items()}
     failed = any(status.word in ("notFound", "errored") for status in found.values())
