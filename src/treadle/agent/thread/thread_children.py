@@ -208,10 +208,11 @@ class Children:
     async def _find(self, child_id: str) -> Found:
         if child_id not in self._thread.state.children:
             return Found(ChildStatus("notFound"))
-        found = self._agents.find(child_id)
-        if found is not None and found.turn_id is not None:
+        if self._is_running(child_id):
             return Found(ChildStatus("running"))
-        if found is None and await self._thread.store.load(child_id) is None:  # somebody has deleted it
+        if (
+            self._agents.find(child_id) is None and await self._thread.store.load(child_id) is None
+        ):  # somebody has deleted it
             self._forget(child_id)
             return Found(ChildStatus("notFound"))
         if child_id not in self._ended:
