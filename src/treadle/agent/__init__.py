@@ -18,24 +18,25 @@ def __getattr__(name: str) -> object:
 # fmt: off
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
-    from treadle.agent.agent_roles import AgentRole, BUILT_IN_ROLES, Roles, find_roles
+    from treadle.agent.agent_roles import AgentRole, BUILT_IN_ROLES, RoleTable, Roles, find_roles
     from treadle.agent.event import DeltaStream, Event, new_id, now_ms
     from treadle.agent.journal import Journal, MERGE_BEYOND
     from treadle.agent.model_failures import advice, error_info, failure_of, retry_info
     from treadle.agent.services import AgentServices, McpServices
-    from treadle.agent.thread.authority import Authority, CHANGED, Grant, confined_to, file_rules, rules_of
-    from treadle.agent.thread.authority import same_authority
+    from treadle.agent.thread.authority import Authority, CHANGED, Grant, confined_to, file_rules, limits_of_parent
+    from treadle.agent.thread.authority import rules_of, same_authority
     from treadle.agent.thread.client_requests import ClientRequest
     from treadle.agent.thread.mcp_sampling import sampling_message
     from treadle.agent.thread.model_history import ABORTED, History, repaired, with_origin
     from treadle.agent.thread.thread import Thread
+    from treadle.agent.thread.thread_children import Children
     from treadle.agent.thread.thread_handle import ThreadHandle
     from treadle.agent.thread.thread_mcp import REST_S
     from treadle.agent.thread.thread_queue import MAX_QUEUED
     from treadle.agent.thread.thread_reading import make_cursor, read_cursor, turns_with_items, wire_turn
     from treadle.agent.thread.thread_refusals import cursor_ahead
     from treadle.agent.thread.thread_state import Settings, State, Usage, new_settings, read_state, read_usage
-    from treadle.agent.tools.agent_tools import AGENT_TOOLS, namespace
+    from treadle.agent.tools.agent_tools import AGENT_TOOLS, SpawnArguments, namespace
     from treadle.agent.tools.approval import Approval, ApprovalQuestion, FAILED, Outcome, REJECTED, ReviewedAction
     from treadle.agent.tools.approval import Risk, decide, is_reviewed, is_yes, read_decision, refusal
     from treadle.agent.tools.auto_review import ACTION_CHARS, ATTEMPTS, Assessment, LATE, MAX_DENIED, MAX_IN_A_ROW
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.agent.tools.built_in import RequestUserInputArguments, UpdateGoalArguments, UpdatePlanArguments
     from treadle.agent.tools.built_in import ViewImageArguments, WriteStdinArguments, plan_steps
     from treadle.agent.tools.mcp_calls import needs_approval, read_answer
+    from treadle.agent.tools.new_child import child_settings, moved
     from treadle.agent.tools.patch_call import MAX_DIFF_CHARS, TurnDiff
     from treadle.agent.tools.tool import Tool, ToolCall
     from treadle.agent.tools.toolbox import NO_ENVIRONMENT, left, offered, specifications, tool_refusal

@@ -120,8 +120,8 @@ class RoleError(ValueError):
     """A role that cannot be used; the message says why."""
 
 
-def find_roles(project: ProjectFiles, config: Config) -> Roles:
-    """The roles for threads of a project. Blocking."""
+def find_roles(project: ProjectFiles, config: Config, *, of_project: bool = True) -> Roles:
+    """The roles for threads of a project; those that the project brings only if it counts. Blocking."""
     found: dict[str, AgentRole] = {}
     warnings: list[str] = []
 
@@ -143,7 +143,8 @@ def find_roles(project: ProjectFiles, config: Config) -> Roles:
                 problem = f"the agent role `{name}` is left out: {error}"
                 warnings.append(str(config.layers.warning(("agents", name), problem)))
     folders = [(os.path.join(str(config.home), "agents"), True)]
-    folders += [(os.path.join(at, folder), False) for at in reversed(project.folders) for folder in FOLDERS]
+    if of_project:
+        folders += [(os.path.join(at, folder), False) for at in reversed(project.folders) for folder in FOLDERS]
     for folder, own in folders:
         for path in _files(folder, project):
             try:

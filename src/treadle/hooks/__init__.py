@@ -78,6 +78,6 @@ def __dir__() -> list[str]:
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.hooks.hook_events import EVENTS, snake_case
-    from treadle.hooks.hook_files import HookSet
+    from treadle.hooks.hook_files import HookPlace, HookSet, read_hook_files, with_settings
     from treadle.hooks.hook_outputs import HookOutcome, REFUSING, TAKES, closed, failed, outcome_of, read_output
     from treadle.hooks.hook_settings import Hook, HookFile, STATE, read_hooks, trust_warnings, with_trust

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.tools.specs import ToolInputError, WEB_TOOLS, built_in_names, dynamic_spec, function_spec
     from treadle.tools.specs import parse_arguments
     from treadle.tools.view_image import LoadedImage, MAX_IMAGE_BYTES, load_image
-    from treadle.tools.web.pages import KnownRobots, WebPage, WebClient, WebFailure, read_address
+    from treadle.tools.web.pages import KnownRobots, WebClient, WebFailure, WebPage, read_address
     from treadle.tools.web.readable import MAX_HTML, decoded, plain, readable, untrusted
     from treadle.tools.web.robots import read_robots
     from treadle.tools.web.search import is_within, read_results, results_text, search_url

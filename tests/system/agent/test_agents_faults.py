@@ -13,14 +13,14 @@ from kit.agents_model import AgentsModel, call, do, notifications, spawn, wait
 from system.agent.scene import Scene
 from system.agent.test_agents import NO_TMP, AgentScene, _git, agent_scene
 from treadle.agent.thread import thread_children, thread_making
-from treadle.agent.thread.thread_children import Children
+from treadle.agent import Children
 from treadle.agent.tools import agent_tools, new_child
 from treadle.errors import RpcError
 from treadle.hooks import HookResult, PythonHook
-from treadle.protocol.app.settings import ReadOnlySandboxPolicy
+from treadle.protocol.app import ReadOnlySandboxPolicy
 from treadle.server import AppServer, child_threads
 from treadle.server.methods import thread_lifecycle
-from treadle.store.sqlite.file_store import FILE_NAME
+from treadle.store import FILE_NAME
 from treadle.testing import AppServerHarness
 
 pytestmark = pytest.mark.anyio

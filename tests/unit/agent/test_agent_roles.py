@@ -158,3 +158,10 @@ def test_names_that_people_are_shown_are_names(place: Place, name: str) -> None:
     found = place.roles()
     assert _own(found) == {}
     assert "a.toml:3: malformed agent role: `nickname_candidates` must be" in found.warnings[0]
+
+
+def test_a_thread_that_is_in_no_project_has_none_of_its_roles(place: Place) -> None:
+    place.write(place.project / ".codex" / "agents" / "scout.toml", WHOLE)
+    project = ProjectFiles(str(place.project), str(place.home))
+    assert "scout" in find_roles(project, place.config()).by_name
+    assert "scout" not in find_roles(project, place.config(), of_project=False).by_name

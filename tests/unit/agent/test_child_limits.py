@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 
-from treadle.agent.agent_roles import AgentRole, RoleTable
-from treadle.agent.thread.authority import limits_of_parent
-from treadle.agent.thread.thread_state import Settings
-from treadle.agent.tools.agent_tools import SpawnArguments
-from treadle.agent.tools.new_child import child_settings, moved
+from treadle.agent import AgentRole, RoleTable
+from treadle.agent import limits_of_parent
+from treadle.agent import Settings
+from treadle.agent import SpawnArguments
+from treadle.agent import child_settings, moved
 from treadle.config import load_config
-from treadle.execution.sandbox.profile_sandbox import ProfileRule, ProfileSandbox
-from treadle.protocol.app.settings import (
-    DangerFullAccessSandboxPolicy,
-    ReadOnlySandboxPolicy,
-    WorkspaceWriteSandboxPolicy,
-)
+from treadle.execution import ProfileRule, ProfileSandbox
+from treadle.protocol.app import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 
 FULL, READ, WORK = DangerFullAccessSandboxPolicy(), ReadOnlySandboxPolicy(), WorkspaceWriteSandboxPolicy()
 ONLINE = WorkspaceWriteSandboxPolicy(network_access=True)

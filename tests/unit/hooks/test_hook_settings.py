@@ -24,7 +24,7 @@ from treadle.hooks import (
     trust_warnings,
     with_trust,
 )
-from treadle.hooks.hook_files import HookPlace, read_hook_files, with_settings
+from treadle.hooks import HookPlace, read_hook_files, with_settings
 
 FILE = "/h/hooks.json"
 

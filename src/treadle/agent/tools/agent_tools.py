@@ -172,12 +172,14 @@ _known: Final[KnownReads[tuple[object, ...], KnownRoles]] = KnownReads()
 async def roles_for(settings: Settings, config: Config) -> KnownRoles:
     """The roles that the sub-agents of a thread may have. Their files are read again when they have changed."""
     # The configuration lives as long as what is stored by it; the sandbox and its roots decide the confinement.
-    place = (settings.cwd, settings.sandbox, settings.workspace_roots, id(config))
+    there = settings.has_environment  # else the thread is in no project
+    place = (settings.cwd, settings.sandbox, settings.workspace_roots, there, id(config))
 
     def read() -> KnownRoles:
         home = str(config.home)
         snapshot = FileSnapshot(settings.cwd, home)
-        roles = find_roles(ProjectFiles(settings.cwd, home, settings.confinement, snapshot), config)
+        project = ProjectFiles(settings.cwd, home, settings.confinement, snapshot)
+        roles = find_roles(project, config, of_project=there)
         return _known.store(place, KnownRoles(roles, namespace(roles), config), snapshot)
 
     try:
