@@ -12,8 +12,8 @@ import pytest
 from kit.agents_model import AgentsModel, call, do, notifications, spawn, wait
 from system.agent.scene import Scene
 from system.agent.test_agents import NO_TMP, AgentScene, _git, agent_scene
-from treadle.agent.thread import thread_children, thread_making
 from treadle.agent import Children
+from treadle.agent.thread import thread_children, thread_making
 from treadle.agent.tools import agent_tools, new_child
 from treadle.errors import RpcError
 from treadle.hooks import HookResult, PythonHook

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle.agent import AgentRole, RoleTable
-from treadle.agent import limits_of_parent
-from treadle.agent import Settings
-from treadle.agent import SpawnArguments
-from treadle.agent import child_settings, moved
+from treadle.agent import AgentRole, RoleTable, Settings, SpawnArguments, child_settings, limits_of_parent, moved
 from treadle.config import load_config
 from treadle.execution import ProfileRule, ProfileSandbox
 from treadle.protocol.app import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy

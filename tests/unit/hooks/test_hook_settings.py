@@ -16,15 +16,17 @@ from treadle.hooks import (
     STATE,
     Hook,
     HookFile,
+    HookPlace,
     PreToolUse,
     SessionStart,
     Stop,
     SubagentStart,
+    read_hook_files,
     read_hooks,
     trust_warnings,
+    with_settings,
     with_trust,
 )
-from treadle.hooks import HookPlace, read_hook_files, with_settings
 
 FILE = "/h/hooks.json"
 
