@@ -240,6 +240,7 @@ class KnownReads(Generic[K, T]):
 
     def __init__(self) -> None:
         self._known: dict[K, KnownRead[T]] = {}
+        self._asking: dict[tuple[asyncio.AbstractEventLoop, K], asyncio.Future[None]] = {}  # who asked last
 
     def current(self, key: K) -> T | None:
         """What was stored, when nothing has changed since; None when somebody has to look. To change to another thread
@@ -254,9 +255,26 @@ class KnownReads(Generic[K, T]):
         return value
 
     async def find(self, key: K, read: Callable[[], T]) -> T:
-        """What is current, else what `read` returns, which stores it. Raises what `read_in_thread` raises."""
-        known = self.current(key)
-        return known if known is not None else await read_in_thread(read)
+        """What is current, else what `read` returns, which stores it. Raises what `read_in_thread` raises.
+
+        Those who ask at a time go on in the order in which they have asked, whichever thread is the first to be done:
+        turns reach the model in the order in which they were begun.
+        """
+        loop = asyncio.get_running_loop()
+        before, known = self._asking.get((loop, key)), self.current(key)
+        if known is not None and before is None:
+            return known
+        asked = self._asking[loop, key] = loop.create_future()
+        try:
+            if known is None:
+                known = await read_in_thread(read)
+            if before is not None:
+                await asyncio.wait([before])
+            return known
+        finally:
+            if self._asking.get((loop, key)) is asked:
+                del self._asking[loop, key]
+            asked.set_result(None)
 
 
 class LocalDisks:

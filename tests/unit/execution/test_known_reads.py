@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,33 @@ def test_what_was_left_out_of_a_project_is_looked_at_again(tmp_path: Path, monke
     assert project.read(str(tmp_path / "folder"), 1) is None
     assert project.left_out
     assert not snapshot.is_current()
+
+
+@pytest.mark.anyio
+async def test_who_asks_first_goes_on_first() -> None:
+    """Turns reach the model in the order in which they were begun, whichever thread is the first to be done."""
+    known, snapshot = KnownReads[str, int](), Looked()
+    second_is_done = threading.Event()
+    order: list[int] = []
+
+    async def ask(number: int) -> None:
+        def read() -> int:
+            if number == 1:
+                assert second_is_done.wait(30)
+                return 1
+            value = known.store("place", number, snapshot)
+            second_is_done.set()
+            return value
+
+        order.append(await known.find("place", read))
+
+    snapshot.current = False
+    async with asyncio.TaskGroup() as group:
+        for number in (1, 2):
+            group.create_task(ask(number))
+        while not second_is_done.is_set():
+            await asyncio.sleep(0)
+        snapshot.current = True
+        group.create_task(ask(3))  # which need not read
+    assert order == [1, 2, 2]
+    assert known.current("place") == 2
