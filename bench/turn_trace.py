@@ -23,6 +23,7 @@ from treadle.testing import AppServerHarness
 
 WARM_UP = 5
 TRACED = 5
+MAX_TRACED = 80
 # What the server still does when the turn has ended for the caller: its last commits.
 SETTLE_S = 0.3
 
@@ -47,9 +48,10 @@ class Trace:
         self._last[thread] = module
 
 
-def trace_turn(folder: Path) -> Trace:
+def trace_turn(folder: Path, wanted: int | None = None) -> Trace:
     """One plain turn (a message in, a message out) after a few that are not counted: of several the one with the fewest
-    changes of module, because on a busy machine tasks and threads get in between each other."""
+    changes of module. On a busy machine tasks and threads get in between each other, which only adds changes; so with
+    `wanted` turns are traced until one has no more than that."""
     traces: list[Trace] = []
     now: Trace | None = None
 
@@ -64,7 +66,7 @@ def trace_turn(folder: Path) -> Trace:
     try:
         with AppServerHarness(folder, wire_api="responses") as harness, Codex(harness.codex_config()) as codex:
             thread = codex.thread_start()
-            for turn in range(WARM_UP + TRACED):
+            for turn in range(WARM_UP + MAX_TRACED):
                 harness.model.enqueue_assistant_message("Hello.")
                 if turn >= WARM_UP:
                     traces.append(Trace())
@@ -72,6 +74,9 @@ def trace_turn(folder: Path) -> Trace:
                 thread.run("hi")
                 time.sleep(SETTLE_S)
                 now = None
+                fewest = min((trace.changes for trace in traces), default=sys.maxsize)
+                if len(traces) >= TRACED and (wanted is None or fewest <= wanted):
+                    break
     finally:
         threading.setprofile(None)
         sys.setprofile(None)
@@ -80,9 +85,11 @@ def trace_turn(folder: Path) -> Trace:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench turn-trace", description=__doc__.partition("\n")[0])
-    parser.parse_args(arguments)
+    more = f"trace up to {MAX_TRACED} turns instead of {TRACED}, until one has no more changes of module than N"
+    parser.add_argument("--wanted", type=int, metavar="N", help=more)
+    wanted: int | None = parser.parse_args(arguments).wanted
     with TemporaryDirectory() as folder:
-        trace = trace_turn(Path(folder))
+        trace = trace_turn(Path(folder), wanted)
     for module, calls in trace.calls.items():
         print(f"{calls:6}  {module}")
     counts = f"{len(trace.calls)} modules, {len(trace.functions)} functions, {trace.calls.total()} calls"

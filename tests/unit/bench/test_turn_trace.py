@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[3]
-# What is reached, with room for the threads of a busy machine that get in between each other. Each turn looks whether
-# there are hooks, skills and roles now, which is one module and ten changes. Lower it with the code.
-MAX_MODULES = 49
+# What is reached, with a little room. Each turn looks whether there are hooks, skills and roles now, which is one module and
+# ten changes, and is counted for operators, which is as much. Lower it with the code.
+MAX_MODULES = 50
 MAX_CHANGES = 482
 # An interface, whose calls are those of the store behind it.
 OFF_THE_TRACE = {"store/contract.py"}
@@ -24,7 +24,7 @@ def named_modules() -> list[str]:
 
 def test_a_warm_turn_of_the_sdk_passes_through_few_modules() -> None:
     """In a process of its own: this one listens to what clients are sent."""
-    command = [sys.executable, "-m", "bench", "turn-trace"]
+    command = [sys.executable, "-m", "bench", "turn-trace", "--wanted", str(MAX_CHANGES)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
     *lines, summary = done.stdout.splitlines()
     modules, _, _, changes = (int(number) for number in re.findall(r"\d+", summary))
