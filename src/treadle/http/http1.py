@@ -1,6 +1,6 @@
 """The client side of HTTP/1.1, sans I/O: encodes a request, and parses bytes into one response.
 
-It owns heads, body lengths and limits; `chunks` parses chunked bodies. It knows nothing of connections or of what a
+It owns heads, body lengths and limits. It knows nothing of connections or of what a
 body says. A reader is for one response; `reusable` says whether another may follow on the same connection.
 
 Chunks are parsed by llhttp (`httptools`), because there may be one per word. Heads are parsed here: there is only one
@@ -100,7 +100,7 @@ class ResponseReader:
         return len(self._body)
 
     def take_body(self) -> bytes:
-        """All of the body that has come and was not taken."""
+        """Take what has come of the body since the last call."""
         body = bytes(self._body)
         self._body.clear()
         return body
@@ -396,7 +396,7 @@ class BadCoding(Exception):
 
 
 def decoder_for(headers: Mapping[str, str]) -> ContentDecoder | None:
-    """None for a body that is not coded. Raises `UnknownCoding`."""
+    """The decoder for a body; None for one that is not coded. Raises `UnknownCoding`."""
     coding = headers.get("content-encoding")
     if coding is None:
         return None

@@ -149,7 +149,7 @@ def may_be_set() -> bool:
 
 
 def proxy_for(target: HttpTarget) -> HttpTarget | None:
-    """By the environment as it is now. Raises `HttpUnusable` for a proxy that cannot be used."""
+    """The proxy that the environment names now. Raises `HttpUnusable` for one that cannot be used."""
     from urllib.request import getproxies  # only when a proxy variable is set
 
     for rule in sorted(read_rules(getproxies()), key=lambda rule: rule.rank):
@@ -175,7 +175,7 @@ def read_rules(settings: Mapping[str, str]) -> list[ProxyRule]:
 
 
 def _pattern(entry: str) -> str:
-    """An entry of `NO_PROXY` as a URL, where `*name` is the name and all below it."""
+    """An entry of `NO_PROXY` as a URL, where `*name` is the name and all below it, and `*.name` what is below."""
     address, slash, prefix = entry.partition("/")
     if "://" in entry:
         return entry
@@ -183,11 +183,13 @@ def _pattern(entry: str) -> str:
         return f"all://[{address}]{slash}{prefix}"
     if _is_address(address, 4) or entry.startswith("[") or entry.lower() == "localhost":
         return f"all://{entry}"
-    return f"all://*{entry}" if not slash else ""
+    if slash:
+        return ""
+    return f"all://{entry}" if entry.startswith("*.") else f"all://*{entry}"
 
 
 def _read_rule(pattern: str, proxy: str | None) -> ProxyRule | None:
-    """None for an entry that makes no sense: like everyone, we overlook it."""
+    """The rule that an entry stands for; None for one that makes no sense: like everyone, we overlook it."""
     found = _RULE.fullmatch(pattern)
     if found is None:
         return None

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from treadle.errors import MalformedMessage
+from treadle.errors import INTERNAL_ERROR, MalformedMessage
 
 RequestId = int | str
 
@@ -123,7 +123,7 @@ def _read(decoder: msgspec.json.Decoder[_E], frame: bytes) -> _E:
     try:
         return decoder.decode(frame)
     except msgspec.DecodeError:
-        if b"\\ud" not in frame.lower():
+        if b"\\ud" not in frame.lower() or count_values(frame) > MAX_VALUES:
             raise
     # Half a surrogate pair: who asked is known, and whoever decodes the params says why they cannot be read.
     members = json.loads(frame)
@@ -131,6 +131,8 @@ def _read(decoder: msgspec.json.Decoder[_E], frame: bytes) -> _E:
         raise ValueError("expected an object")
     envelope = decoder.decode(json.dumps({name: members[name] for name in ("id", "method") if name in members}))
     envelope.params = Raw(json.dumps(members.get("params")).encode())
+    if "method" not in members and ("result" in members or "error" in members):  # who has asked is not kept waiting
+        envelope.error = Raw(_encoder.encode(ErrorBody(INTERNAL_ERROR, HALF_A_CHARACTER)))
     return envelope
 
 
@@ -152,6 +154,8 @@ def _classify(envelope: _Envelope) -> Request | Notification | Reply | Failure:
         return Reply(envelope.id, envelope.result)
     if not bytes(envelope.error):
         raise MalformedMessage("not a JSON-RPC message: it has none of `method`, `result` and `error`")
+    if len(envelope.error) > MAX_VALUES and count_values(bytes(envelope.error)) > MAX_VALUES:
+        return Failure(envelope.id, ErrorBody(INTERNAL_ERROR, f"an error of more than {MAX_VALUES} JSON values"))
     return Failure(envelope.id, _error_decoder.decode(envelope.error))
 
 

@@ -62,7 +62,7 @@ class RpcPeer(Generic[T]):
         return Answer(token, RpcError(error.code, error.message, error.data))
 
     def forget(self, request_id: int) -> T | None:
-        """Nobody waits for this answer any more; when it comes, it is one that was not asked for."""
+        """Stop waiting for the answer to a request; when it comes, it is one that was not asked for."""
         return self._pending.pop(request_id, None)
 
     def awaits(self, request_id: int | str) -> bool:

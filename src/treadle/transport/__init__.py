@@ -30,11 +30,12 @@ def __getattr__(name: str) -> object:
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.transport.address import ListenError, shown_url
     from treadle.transport.channel import LoopOwner
-    from treadle.transport.listen import Listener, MAX_CONNECTIONS, REFUSALS_PER_MINUTE
-    from treadle.transport.listener_secret import FOLDER, ResolvedAddress, SecretError, SecretFile, new_secret
-    from treadle.transport.listener_secret import resolve_address, write_secret
-    from treadle.transport.sockets import Peer, connect, peer_of
+    from treadle.transport.listen import Listener, MAX_CONNECTIONS
+    from treadle.transport.listener_secret import FOLDER, SecretError, SecretFile, new_secret, write_secret
+    from treadle.transport.sockets import Peer, ResolvedAddress, connect, peer_of, resolve_address
     from treadle.transport.stdio import LineFramer, stdio_channel
     from treadle.transport.stream import BATCH, DEAD_AFTER_S, Framer, KEEPALIVE_S, StreamChannel
-    from treadle.transport.websocket import AccessControl, BadRequest, Head, MAX_FRAME, MAX_HEAD, Upgrade
+    from treadle.transport.tls import TlsFiles
+    from treadle.transport.tokens import NamedToken, TokenFileError, find
+    from treadle.transport.websocket import AccessControl, BadRequest, Head, MAX_FRAME, MAX_HEAD, METRICS, Upgrade
     from treadle.transport.websocket import WebSocketFramer, split_head

@@ -27,9 +27,13 @@ class Receiver(Protocol):
 
 
 class ChannelStats(NamedTuple):
+    """`bytes_in` and `bytes_out` are those of the stream, framing included; 0 for a pair in memory."""
+
     frames_in: int
     frames_out: int
     pending_bytes: int
+    bytes_in: int
+    bytes_out: int
 
 
 class Channel(ABC):
@@ -45,6 +49,8 @@ class Channel(ABC):
         self._ended = asyncio.Event()
         self._frames_in = 0
         self._frames_out = 0
+        self._bytes_in = 0
+        self._bytes_out = 0
 
     def attach(self, receiver: Receiver) -> None:
         """Begin delivery. Nothing is read from the transport before."""
@@ -52,9 +58,14 @@ class Channel(ABC):
             raise RuntimeError("the channel has a receiver already")
         self._receiver = receiver
         if self._reason is None:
-            self._begin()
+            self.resume()
         else:
             receiver.channel_closed(self._reason)
+
+    def detach(self) -> None:
+        """End delivery; somebody else may attach."""
+        self.pause()
+        self._receiver = None
 
     @property
     def closed(self) -> bool:
@@ -79,7 +90,8 @@ class Channel(ABC):
         """Stop delivering: the peer will feel it once its buffers are full."""
 
     @abstractmethod
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Deliver what arrives, again or for the first time."""
 
     @abstractmethod
     def close(self) -> None:
@@ -92,23 +104,35 @@ class Channel(ABC):
     heard_at: float | None = None
     """Loop time of the last byte from the peer, where the transport knows it."""
 
+    token_name: str = ""
+    """Whose token the peer came with, where the listener's tokens have names."""
+
     broken: bool = False
     """Whether the channel ended because the peer sent what cannot be divided into frames."""
 
     def probe(self) -> None:  # noqa: B027 - not every transport can
         """Ask the peer for a sign of life; `heard_at` changes when it answers."""
 
+    def abort_unless_alive(self, deadline_s: float) -> None:
+        """Close it when the peer shows no sign of life within that time."""
+        before = self.heard_at
+        self.probe()
+
+        def check() -> None:
+            if not self.closed and self.heard_at == before:
+                self.abort()
+
+        if before is not None:
+            asyncio.get_running_loop().call_later(deadline_s, check)
+
     async def wait_closed(self) -> None:
         await self._ended.wait()
 
     def stats(self) -> ChannelStats:
-        return ChannelStats(self._frames_in, self._frames_out, self.pending)
+        return ChannelStats(self._frames_in, self._frames_out, self.pending, self._bytes_in, self._bytes_out)
 
-    @abstractmethod
-    def _begin(self) -> None:
-        """A receiver is there: start reading."""
-
-    def _deliver(self, frame: bytes) -> None:
+    def deliver(self, frame: bytes) -> None:
+        """Pass a frame that has arrived to the receiver."""
         self._frames_in += 1
         if self._receiver is not None and self._reason is None:
             self._receiver.frame_received(frame)
@@ -184,9 +208,6 @@ class MemoryChannel(Channel):
         self._end(reason)
         return None if other is None or other.closed else other
 
-    def _begin(self) -> None:
-        self.resume()
-
     def _schedule(self) -> None:
         waiting = bool(self._inbox) or self._closed_by_other is not None
         if waiting and not self._paused and not self._scheduled and not self.closed:
@@ -201,7 +222,7 @@ class MemoryChannel(Channel):
             frame = self._inbox.popleft()
             self._inbox_bytes -= len(frame)
             other = self._other
-            self._deliver(frame)
+            self.deliver(frame)
             if other is not None and not other.closed and other._congested and other.pending <= HIGH_WATER // 2:
                 other._congested = False
                 if other._receiver is not None:

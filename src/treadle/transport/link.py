@@ -23,6 +23,7 @@ from treadle.rpc import (
     encode_notification,
     encode_reply,
 )
+from treadle.rpc.message import MAX_VALUES, count_values
 from treadle.transport.channel import Channel
 
 R = TypeVar("R", bound=Struct)
@@ -70,6 +71,8 @@ class RpcLink:
         waiter: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self.channel.send(self._peer.request(method, params, waiter, outgoing()))
         raw = await waiter
+        if len(raw) > MAX_VALUES and count_values(bytes(raw)) > MAX_VALUES:  # before each becomes an object
+            raise RpcError(INTERNAL_ERROR, f"the answer to {method} holds more than {MAX_VALUES} JSON values")
         try:
             return msgspec.json.decode(raw, type=result)
         except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Listening: `ws://IP:PORT` and `unix://PATH`, WebSocket on both.
+"""Listening: `ws://IP:PORT`, `wss://IP:PORT` and `unix://PATH`, WebSocket on all.
 
 It owns admission: a listener off loopback needs a token, a unix socket is checked for its peer's user, handshakes have
 a time limit, and handshakes and connections a maximum. It does not know what is served.
@@ -24,19 +24,23 @@ import logging
 import os
 import resource
 import socket
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from msgspec import structs
 
+from treadle.logs import audit
+from treadle.logs.metrics import REFUSED, Gauge, render
+from treadle.logs.refusals import RefusalLog
 from treadle.transport.address import Address, ListenError
 from treadle.transport.channel import Channel
 from treadle.transport.sockets import Peer, peer_of, set_nodelay, tcp_socket, unix_socket
 from treadle.transport.stream import StreamChannel
+from treadle.transport.tokens import MIN_TOKEN, NamedToken
 from treadle.transport.websocket import (
     HANDED_OVER,
+    METRICS,
     SHUTTING_DOWN,
     AccessControl,
     BadRequest,
@@ -46,6 +50,9 @@ from treadle.transport.websocket import (
     response,
     split_head,
 )
+
+if TYPE_CHECKING:
+    from treadle.transport.tls import TlsFiles
 
 __all__ = ["HANDSHAKE_DEADLINE_S", "MAX_CONNECTIONS", "ListenError", "Listener", "listen"]
 
@@ -62,10 +69,6 @@ LOOK_AGAIN_S = 0.005
 # How long to wait for a descriptor when there are none, and how often to log that.
 RETRY_S = 0.1
 LOG_SHORTAGE_S = 60.0
-# Logged one by one; of the others, the next line has the number.
-REFUSALS_PER_MINUTE = 20
-# What can be guessed by trying is no token for a port that other machines reach.
-MIN_TOKEN = 16
 _CROWDED = HandshakeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections have sent no request yet; try again")
 _NO_DESCRIPTORS = "the server has no file descriptors left; try again"
 _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -76,6 +79,18 @@ logger: logging.Logger = logging.getLogger(__name__)
 HttpHandler: TypeAlias = Callable[[Head, Callable[[], None]], asyncio.Protocol]
 """Makes the protocol that answers one request, and then ends its connection: it is given the head, and gets the body.
 The function is to be called when the connection was lost."""
+
+
+class Door(Protocol):
+    """Who else comes in, at a path and with a token of their own; without a token nobody. The query says who it is."""
+
+    path: str
+    token: str | None
+
+    def refusal(self, query: str) -> HandshakeAnswer | None:
+        """Why somebody is not taken; None if he is."""
+
+    def accept(self, channel: Channel, query: str) -> None: ...
 
 
 class Listener:
@@ -93,17 +108,26 @@ class Listener:
         accept: Callable[[Channel], None],
         text_only: bool,
         http: HttpHandler | None = None,
+        metrics: Callable[[], Iterable[Gauge]] = tuple,
+        tls: TlsFiles | None = None,
+        door: Door | None = None,
     ) -> None:
         self.address = address
+        self.door = door
         self.access: AccessControl = access
         self.accept = accept
         self.text_only = text_only
         self.http = http
+        self.metrics = metrics
+        self.tls = tls
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.max_connections: int = (
             MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files // 2)
         )
         self.open: set[object] = set()
+        self.accepted: int = 0
+        self.bytes: tuple[int, int] = (0, 0)
+        """Received and sent, over connections that are closed."""
         self.handshakes: dict[_Handshake, float] = {}
         """Connections that are not upgraded yet, oldest first, with the loop time of their arrival."""
         self._sock = sock
@@ -114,9 +138,7 @@ class Listener:
         """A descriptor to close when there are no others, so that a connection can be accepted and refused. Without it
         clients hang until their own deadlines (`test_listener_limits`)."""
         self._shortage_logged_at = -LOG_SHORTAGE_S
-        self._logged: deque[float] = deque(maxlen=REFUSALS_PER_MINUTE)
-        """When the last refusals were logged."""
-        self._not_logged = 0
+        self._refusals = RefusalLog(logger)
         self._resume()
 
     @property
@@ -141,20 +163,28 @@ class Listener:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.address.path)
 
-    def drain(self) -> None:
-        """Upgrade no more connections and answer health checks with 503, until `close`."""
-        self.access = structs.replace(self.access, draining=True)
+    def gauges(self) -> Iterator[Gauge]:
+        """What is true of its connections now, and of what it serves."""
+        received, sent = self.bytes
+        for channel in self.open:
+            if isinstance(channel, StreamChannel):
+                stats = channel.stats()
+                received, sent = received + stats.bytes_in, sent + stats.bytes_out
+        yield Gauge("treadle_connections", "Connections that are open.", len(self.open))
+        yield Gauge("treadle_connections_total", "Connections that were accepted.", self.accepted)
+        yield Gauge("treadle_received_bytes_total", "Received from clients.", received)
+        yield Gauge("treadle_sent_bytes_total", "Sent to clients.", sent)
+        yield from self.metrics()
 
-    def log_refusal(self, peer: Peer, reason: str) -> None:
-        """Log who was refused and why; in a flood a few of them, so that it does not fill the disk."""
-        now = self._loop.time()
-        if len(self._logged) == REFUSALS_PER_MINUTE and now - self._logged[0] < 60:
-            self._not_logged += 1
-            return
-        fields = {"peer": peer.name, "user": peer.user, "reason": reason, "not_logged": self._not_logged or None}
-        logger.warning("a client was refused", fields)
-        self._logged.append(now)
-        self._not_logged = 0
+    def drain(self, *, resuming: bool = False) -> None:
+        """Answer health checks with 503, until `close`, and upgrade no more connections unless clients may resume."""
+        self.access = structs.replace(self.access, draining=True, resuming=resuming)
+
+    def log_refusal(self, peer: Peer, status: HTTPStatus | Literal["tls"], reason: str) -> None:
+        """Count and log who was refused and why."""
+        REFUSED.add(status if status == "tls" else str(status.value))
+        fields = {"peer": peer.name, "user": peer.user, "reason": reason}
+        self._refusals.add("a client was refused", "client refused", fields)
 
     def _resume(self) -> None:
         self._pause = None
@@ -192,10 +222,10 @@ class Listener:
             return
         if peer.is_stranger:
             reason = "this socket is for the user that runs the server, and root"
-            self.log_refusal(peer, reason)
+            self.log_refusal(peer, HTTPStatus.FORBIDDEN, reason)
             _reject(connection, HTTPStatus.FORBIDDEN, reason)
             return
-        handshake = _Handshake(self, peer)
+        handshake = _Handshake(self, peer, connection)
         self.handshakes[handshake] = self._loop.time()
         joining = self._loop.create_task(self._join(connection, handshake), name="handshake")
         self._joining.add(joining)
@@ -204,8 +234,16 @@ class Listener:
     async def _join(self, connection: socket.socket, handshake: _Handshake) -> None:
         try:
             set_nodelay(connection)
-            await self._loop.connect_accepted_socket(lambda: handshake, connection)
-        except OSError:  # it has gone already
+            if self.tls is None:
+                await self._loop.connect_accepted_socket(lambda: handshake, connection)
+            else:
+                context = self.tls.context()
+                await self._loop.connect_accepted_socket(
+                    lambda: handshake, connection, ssl=context, ssl_handshake_timeout=HANDSHAKE_DEADLINE_S
+                )
+        except OSError as error:  # it has gone already, or does not speak TLS
+            if self.tls is not None and not isinstance(error, ConnectionResetError):
+                self.log_refusal(handshake.peer, "tls", f"no TLS: {error.strerror or error}")
             connection.close()
             handshake.connection_lost(None)
 
@@ -237,7 +275,11 @@ class Listener:
                     connection, _ = self._sock.accept()
                 except OSError:  # none left, or another process took the descriptor
                     break
-                _reject(connection, HTTPStatus.SERVICE_UNAVAILABLE, _NO_DESCRIPTORS)
+                REFUSED.add(str(HTTPStatus.SERVICE_UNAVAILABLE.value))
+                if self.tls is None:
+                    _reject(connection, HTTPStatus.SERVICE_UNAVAILABLE, _NO_DESCRIPTORS)
+                else:
+                    connection.close()
         self._pause_for(RETRY_S)
 
 
@@ -250,18 +292,30 @@ async def listen(
     any_path: bool = False,
     text_only: bool = False,
     http: tuple[str, HttpHandler] | None = None,
+    metrics: Callable[[], Iterable[Gauge]] = tuple,
+    tls: TlsFiles | None = None,
+    named: tuple[NamedToken, ...] = (),
+    door: Door | None = None,
 ) -> Listener:
     """Listen and call `accept` with every channel that passes the handshake.
 
     `any_path`: a WebSocket may be opened at every path that is not for health. `text_only`: binary messages are
-    ignored. `http`: a path, and who answers the requests to it.
+    ignored. `http`: a path, and who answers the requests to it. `metrics`: what is true now of what is served, for
+    `/metrics`. `tls`: the certificate, for `wss`. `named`: tokens with names, in place of one; a channel's `token_name`
+    then says which. `door`: who else comes in, not by `accept`.
     """
-    access = AccessControl(token, health_paths, any_path, http_path=None if http is None else http[0])
+    access = AccessControl(token, health_paths, any_path, http_path=None if http is None else http[0], named=named)
+    if door is not None:
+        access = structs.replace(access, door_path=door.path, door_token=door.token)
+    if (tls is None) is (address.scheme == "wss"):
+        raise ListenError(
+            f"cannot listen on {address}: --tls-cert FILE and --tls-key FILE are for wss://, which needs both"
+        )
     if address.scheme == "unix":
         sock = unix_socket(address.path)
-    elif address.scheme != "ws":
-        raise ListenError(f"cannot listen on {address}: use ws://IP:PORT or unix://PATH")
-    elif not address.is_loopback and len(token or "") < MIN_TOKEN:
+    elif address.scheme not in ("ws", "wss"):
+        raise ListenError(f"cannot listen on {address}: use ws://IP:PORT, wss://IP:PORT or unix://PATH")
+    elif not address.is_loopback and not named and len(token or "") < MIN_TOKEN:
         what = "without a token" if token is None else f"with a token of less than {MIN_TOKEN} characters"
         raise ListenError(
             f"refusing to listen on {address.host} {what}: everyone who reaches the port could run commands. Make one "
@@ -271,16 +325,20 @@ async def listen(
         # A name can stand for several addresses, each with a free port of its own.
         host = "127.0.0.1" if address.host == "localhost" else address.host
         sock = await tcp_socket(host, address.port)
-        address = Address("ws", host, sock.getsockname()[1], "/")
-    return Listener(sock, address, access, accept, text_only, None if http is None else http[1])
+        address = Address(address.scheme, host, sock.getsockname()[1], "/")
+    if audit.log is not None:
+        names = ", ".join(each.name for each in named) or None
+        audit.log.record("listening", {"address": str(address), "token": audit.fingerprint(token), "tokens": names})
+    return Listener(sock, address, access, accept, text_only, None if http is None else http[1], metrics, tls, door)
 
 
 class _Handshake(asyncio.Protocol):
     """A connection until its handshake is done; then the channel takes over the transport."""
 
-    def __init__(self, listener: Listener, peer: Peer) -> None:
+    def __init__(self, listener: Listener, peer: Peer, connection: socket.socket) -> None:
         self._listener = listener
         self.peer = peer
+        self._connection = connection
         self._buffer = b""
         self._answered = False
         self._aborted = False
@@ -292,6 +350,9 @@ class _Handshake(asyncio.Protocol):
         self._aborted = True
         if self._transport is not None:
             self._transport.abort()
+        else:  # TLS is not there yet, and fails at the end of the input; to cancel it may leave the transport open
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
 
     def _expire(self) -> None:
         self.refuse(HandshakeAnswer(HTTPStatus.REQUEST_TIMEOUT, f"no request within {HANDSHAKE_DEADLINE_S:g} s"))
@@ -316,7 +377,18 @@ class _Handshake(asyncio.Protocol):
         if split is None:
             return
         head, rest = split
-        answer = self._listener.access.answer(head)
+        certificate = None
+        if self._listener.tls is not None and self._transport is not None:
+            from treadle.transport.tls import name_of_client  # has been loaded with the files
+
+            certificate = name_of_client(self._transport.get_extra_info("ssl_object"))
+        answer = self._listener.access.answer(head, certificate)
+        if answer is METRICS:
+            answer = HandshakeAnswer(HTTPStatus.OK, render(self._listener.gauges()))
+        door, query = self._listener.door if answer.door else None, ""
+        if door is not None:
+            query = head.start.partition("?")[2].rpartition(" ")[0]
+            answer = door.refusal(query) or answer
         limit = self._listener.max_connections
         if answer.status not in (HTTPStatus.SWITCHING_PROTOCOLS, HANDED_OVER.status):
             self.refuse(answer)
@@ -336,12 +408,16 @@ class _Handshake(asyncio.Protocol):
             transport, listener = self._done(), self._listener
             transport.write(bytes(answer))
             framer = WebSocketFramer(client=False, text_only=listener.text_only)
-            channel = _Admitted(framer, self.peer.name, listener.open)
+            channel = _Admitted(framer, self.peer.name, listener)
+            channel.token_name = answer.token_name
             transport.set_protocol(channel)
             channel.connection_made(transport)
             if rest:
                 channel.data_received(rest)
-            listener.accept(channel)
+            if door is None:
+                listener.accept(channel)
+            else:
+                door.accept(channel, query)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.handshakes.pop(self, None)
@@ -363,7 +439,7 @@ class _Handshake(asyncio.Protocol):
         self._answered = True
         self._buffer = b""
         if answer.status != HTTPStatus.OK and answer is not SHUTTING_DOWN:
-            self._listener.log_refusal(self.peer, answer.text)
+            self._listener.log_refusal(self.peer, answer.status, answer.text)
         if self._transport is not None:
             self._transport.write(bytes(answer))
             self._transport.close()
@@ -372,13 +448,17 @@ class _Handshake(asyncio.Protocol):
 class _Admitted(StreamChannel):
     """A channel that counts against the limit for as long as it holds its descriptor."""
 
-    def __init__(self, framer: WebSocketFramer, peer: str, everyone: set[object]) -> None:
+    def __init__(self, framer: WebSocketFramer, peer: str, listener: Listener) -> None:
         super().__init__(framer, peer, keepalive=True)
-        self._everyone = everyone
-        everyone.add(self)
+        self._listener = listener
+        listener.open.add(self)
+        listener.accepted += 1
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._everyone.discard(self)
+        listener = self._listener
+        if self in listener.open:
+            listener.open.remove(self)
+            listener.bytes = listener.bytes[0] + self._bytes_in, listener.bytes[1] + self._bytes_out
         super().connection_lost(error)
 
 

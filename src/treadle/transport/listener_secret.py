@@ -14,7 +14,6 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import msgspec
 
@@ -58,14 +57,6 @@ class SecretFile:
         os.close(self._fd)
 
 
-class ResolvedAddress(NamedTuple):
-    """What is needed to connect: the address, the token, and advice for the user if the server refuses."""
-
-    address: Address
-    token: str | None
-    advice: str
-
-
 def new_secret() -> str:
     return os.urandom(32).hex()
 
@@ -102,38 +93,22 @@ def write_secret(home: str, address: Address, token: str) -> SecretFile:
                 os.fchmod(fd, 0o600)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.write(fd, msgspec.json.encode(record))
-                os.rename(aside, _file_name(address), src_dir_fd=folder, dst_dir_fd=folder)
+                os.rename(aside, file_name(address), src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 os.close(fd)
                 with contextlib.suppress(OSError):
                     os.unlink(aside, dir_fd=folder)
                 raise
     except OSError as error:
-        raise SecretError(f"cannot keep the secret of the listener in {path}: {error.strerror or error}") from None
-    return SecretFile(os.path.join(path, _file_name(address)), fd)
+        raise SecretError(f"cannot store the secret of the listener in {path}: {error.strerror or error}") from None
+    return SecretFile(os.path.join(path, file_name(address)), fd)
 
 
-def resolve_address(address: Address, token: str | None, environ: Mapping[str, str]) -> ResolvedAddress:
-    """Find the token: as given, or in the address, or in the file that a server of this user left for its clients."""
-    if token is not None or address.scheme != "ws" or not address.is_loopback or address.path not in ("", "/"):
-        return ResolvedAddress(address, token, "")
-    # A name may resolve to several addresses, and our server may listen on only one of them.
-    host = "127.0.0.1" if address.host == "localhost" else address.host
-    exact = Address("ws", host, address.port, "/")
-    ways = "use the URL that the server printed when it started, or pass its token"
-    home = home_path(environ)
-    if home is None:
-        return ResolvedAddress(address, None, f"{ways}: this user has no home where it could be looked up")
-    path = os.path.join(home, FOLDER, _file_name(exact))
-    found, why = _look_up(path, str(exact))
-    return ResolvedAddress(address if found is None else exact, found, f"{ways}{why}")
-
-
-def _file_name(address: Address) -> str:
+def file_name(address: Address) -> str:
     return f"{address.host}-{address.port}.json"
 
 
-def _look_up(path: str, url: str) -> tuple[str | None, str]:
+def look_up(path: str, url: str) -> tuple[str | None, str]:
     """The token for that URL, and what to add if the server refuses. None if there is no file, if others could have
     written it, or if its server has ended."""
     missing = None, f", or set TREADLE_HOME to the server's home: it is not in {path}"

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from treadle.transport.channel import Channel
+from treadle.transport.channel import Channel, Receiver
 
 # Output that may wait for a slow peer before `writable` turns false, and the mark at which it turns true again.
 HIGH_WATER = 512 << 10
@@ -26,7 +26,7 @@ DEAD_AFTER_S = 3 * KEEPALIVE_S
 
 
 class Framer(Protocol):
-    """Sans-I/O framing; see `websocket` and `lines`."""
+    """Sans-I/O framing; see `websocket` and `stdio`."""
 
     outgoing: list[bytes]
     ended: bool
@@ -98,7 +98,7 @@ class StreamChannel(Channel, asyncio.Protocol):
                 return
             if self._closing or self.closed:
                 return
-            self._deliver(frame)
+            self.deliver(frame)
         if self._framer.ended:
             self.close()
         else:
@@ -144,8 +144,8 @@ class StreamChannel(Channel, asyncio.Protocol):
             self._writer.abort()
         self._finish(self._framer.end_reason or "the connection was aborted")
 
-    def _begin(self) -> None:
-        self.resume()
+    def attach(self, receiver: Receiver) -> None:
+        super().attach(receiver)
         if self._keepalive and not self._closing and not self.closed:
             self._set_timer(KEEPALIVE_S, self._tick)
 
@@ -179,13 +179,14 @@ class StreamChannel(Channel, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
+        self._bytes_in += len(data)
         for frame in () if self._closing else self._framer.receive(data):
             if self._closing:
                 return
             if self._paused or self._receiver is None:
                 self._early.append(frame)
             else:
-                self._deliver(frame)
+                self.deliver(frame)
         self._flush_framer()
 
     def eof_received(self) -> bool:
@@ -243,7 +244,9 @@ class StreamChannel(Channel, asyncio.Protocol):
     def _flush(self) -> None:
         batch, self._batch, self._batch_size = self._batch, [], 0
         if batch and self._writer is not None and not self.closed:
-            self._writer.write(b"".join(batch))
+            data = b"".join(batch)
+            self._bytes_out += len(data)
+            self._writer.write(data)
 
     def _flush_framer(self) -> None:
         # To a peer that sends pings and does not read, pongs are not owed: they would pile up here.
@@ -278,8 +281,10 @@ class StreamChannel(Channel, asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         self._batch, self._batch_size = [], 0
-        for transport in (self._writer, self._reader):
+        # One that is both is closed once, and not used again: that of TLS in Python 3.11 breaks after a second close.
+        for transport in {self._writer, self._reader} - {None}:
             if transport is not None and not transport.is_closing():
                 transport.close()
+        self._writer = self._reader = None
         self.broken: bool = self._framer.broken
         self._end(reason)

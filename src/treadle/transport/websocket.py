@@ -28,6 +28,7 @@ from websockets.uri import WebSocketURI
 from websockets.utils import generate_key
 
 from treadle.errors import ChannelClosed
+from treadle.transport.tokens import NamedToken, find
 
 MAX_FRAME: Final = 16 << 20
 MAX_MESSAGE: Final = 64 << 20
@@ -269,12 +270,15 @@ def split_head(buffer: bytes) -> tuple[Head, bytes] | None:
 
 
 class HandshakeAnswer(Struct, frozen=True):
-    """The answer to a request: an upgrade, which has its proof in `accept`, or a status and a text for the client."""
+    """The answer to a request: an upgrade, which has its proof in `accept`, or a status and a text for the client.
+    `token_name` says whose token came with an upgrade, where tokens have names; `door` whether it was at that."""
 
     status: HTTPStatus
     text: str = ""
     advice: str = ""
     accept: str = ""
+    token_name: str = ""
+    door: bool = False
 
     def __bytes__(self) -> bytes:
         if self.status != HTTPStatus.SWITCHING_PROTOCOLS:
@@ -287,20 +291,28 @@ class AccessControl(Struct, frozen=True):
     """Access control: health paths are open, everything else needs the token, if there is one.
 
     The token comes as `Authorization: Bearer TOKEN`, or as the first part of the path (`/TOKEN`) for clients that can
-    only be given a URL; what follows it is then the path. While `draining`, health paths and good upgrades get 503.
-    Requests to `http_path` are `HANDED_OVER` to somebody else.
+    only be given a URL; what follows it is then the path. While `draining`, health paths and good upgrades get 503; the
+    latter not while clients may come back for what they have here (`resuming`).
+    Requests to `http_path` are `HANDED_OVER` to somebody else, and whoever may connect gets `METRICS` as well: they
+    say which models are used, and what for money. With `named` tokens in place of one, these say who may.
     """
 
     token: str | None = None
     health_paths: tuple[str, ...] = ("/readyz",)
     any_path: bool = False
     draining: bool = False
+    resuming: bool = False
     http_path: str | None = None
+    named: tuple[NamedToken, ...] = ()
+    door_path: str | None = None
+    door_token: str | None = None
+    """Whoever connects at that path needs that token, and no other will do. Without one it is closed."""
 
     def __repr__(self) -> str:
         return f"AccessControl(token={None if self.token is None else '…'}, health_paths={self.health_paths!r})"
 
-    def answer(self, head: Head) -> HandshakeAnswer:
+    def answer(self, head: Head, certificate: str | None = None) -> HandshakeAnswer:
+        """The answer to a client, who has shown a certificate with this name."""
         method, _, rest = head.start.partition(" ")
         target, _, version = rest.rpartition(" ")
         if not target or not version.startswith("HTTP/1."):
@@ -308,48 +320,84 @@ class AccessControl(Struct, frozen=True):
         if "origin" in head.headers:
             return HandshakeAnswer(HTTPStatus.FORBIDDEN, "requests from web pages are refused")
         path = target.partition("?")[0]
-        given, path = self._given(head, path)
+        given, path, client = self._given(head, path, certificate)
         if path in self.health_paths:
             if method not in ("GET", "HEAD"):
                 return HandshakeAnswer(HTTPStatus.METHOD_NOT_ALLOWED, "use GET")
             return SHUTTING_DOWN if self.draining else HandshakeAnswer(HTTPStatus.OK)
+        if path == METRICS_PATH:
+            if given != "right":
+                return HandshakeAnswer(HTTPStatus.UNAUTHORIZED, f"{given} token", _ADVICE)
+            if client is not None and not client.metrics:
+                return HandshakeAnswer(HTTPStatus.FORBIDDEN, "this token may not read the metrics")
+            return METRICS if method == "GET" else HandshakeAnswer(HTTPStatus.METHOD_NOT_ALLOWED, "use GET")
         if path == self.http_path and "upgrade" not in head.headers:
             if given != "right":
                 return HandshakeAnswer(HTTPStatus.UNAUTHORIZED, f"{given} token", _ADVICE)
             return SHUTTING_DOWN if self.draining else HANDED_OVER
-        known = path == "/" or self.any_path
         accept = _accept(head, method, target, version)
+        if path == self.door_path:
+            return self._answer_at_door(head, accept)
+        known = path == "/" or self.any_path
         if accept is None and known:
             return HandshakeAnswer(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)")
         if accept is not None and given != "right":
             return HandshakeAnswer(HTTPStatus.UNAUTHORIZED, f"{given} token", _ADVICE)
         if accept is None or not known:
-            places = " or ask ".join(("/", *self.health_paths))
+            places = " or ask ".join(("/", *self.health_paths, METRICS_PATH))
             return HandshakeAnswer(HTTPStatus.NOT_FOUND, f"no such path; connect to {places}")
-        return SHUTTING_DOWN if self.draining else HandshakeAnswer(HTTPStatus.SWITCHING_PROTOCOLS, accept=accept)
+        if self.draining and not self.resuming:
+            return SHUTTING_DOWN
+        name = "" if client is None else client.name
+        return HandshakeAnswer(HTTPStatus.SWITCHING_PROTOCOLS, accept=accept, token_name=name)
 
-    def _given(self, head: Head, path: str) -> tuple[Literal["right", "wrong", "missing"], str]:
-        """What was given for a token, and the path without it."""
-        if self.token is None:
-            return "right", path
-        scheme, _, bearer = head.headers.get("authorization", "").partition(" ")
-        bearer = bearer.strip() if scheme.lower() == "bearer" else ""
+    def _answer_at_door(self, head: Head, accept: str | None) -> HandshakeAnswer:
+        if self.door_token is None:
+            return HandshakeAnswer(HTTPStatus.NOT_FOUND, "nobody is taken here: the server has no token for it")
+        if accept is None:
+            return HandshakeAnswer(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)")
+        bearer = _bearer(head)
+        if not hmac.compare_digest(bearer.encode("latin-1"), self.door_token.encode()):
+            return HandshakeAnswer(HTTPStatus.UNAUTHORIZED, f"{'wrong' if bearer else 'missing'} token")
+        if self.draining:
+            return SHUTTING_DOWN
+        return HandshakeAnswer(HTTPStatus.SWITCHING_PROTOCOLS, accept=accept, door=True)
+
+    def _given(
+        self, head: Head, path: str, certificate: str | None
+    ) -> tuple[Literal["right", "wrong", "missing"], str, NamedToken | None]:
+        """What was given for a token, the path without it, and whose it is if it has a name."""
+        if self.token is None and not self.named:
+            return "right", path, None
+        bearer = _bearer(head)
         first, _, rest = path.removeprefix("/").partition("/")
-        if first and self._is_token(first):
-            return "right", f"/{rest}"
-        if bearer and self._is_token(bearer):
-            return "right", path
-        return "wrong" if bearer or first else "missing", path
+        if self.named:
+            if first and (client := find(self.named, first, certificate)) is not None:
+                return "right", f"/{rest}", client
+            if (client := find(self.named, bearer or None, certificate)) is not None:
+                return "right", path, client
+        elif first and self._is_token(first):
+            return "right", f"/{rest}", None
+        elif bearer and self._is_token(bearer):
+            return "right", path, None
+        return "wrong" if bearer or first else "missing", path, None
 
     def _is_token(self, given: str) -> bool:
         assert self.token is not None
         return hmac.compare_digest(given.encode("latin-1"), self.token.encode())
 
 
+METRICS_PATH: Final = "/metrics"
+METRICS: Final = HandshakeAnswer(HTTPStatus.OK)
 HANDED_OVER: Final = HandshakeAnswer(HTTPStatus.CONTINUE)
 SHUTTING_DOWN: Final = HandshakeAnswer(
     HTTPStatus.SERVICE_UNAVAILABLE, "the server is shutting down; connect when it is back"
 )
+
+
+def _bearer(head: Head) -> str:
+    scheme, _, bearer = head.headers.get("authorization", "").partition(" ")
+    return bearer.strip() if scheme.lower() == "bearer" else ""
 
 
 def _accept(head: Head, method: str, target: str, version: str) -> str | None:

@@ -294,13 +294,13 @@ def _survives(frame: bytes) -> None:
         assert isinstance(message, Request | Notification | Reply | Failure)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_raise_anything_but_malformed(frame: bytes) -> None:
     _survives(frame)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(ENVELOPES, st.data())
 def test_no_damaged_message_raises_anything_but_malformed(envelope: dict[str, object], data: st.DataObject) -> None:
     frame = bytearray(json.dumps(envelope, ensure_ascii=data.draw(st.booleans())).encode("utf-8", "surrogatepass"))
@@ -310,7 +310,7 @@ def test_no_damaged_message_raises_anything_but_malformed(envelope: dict[str, ob
     _survives(bytes(frame))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ENVELOPES)
 def test_trust_only_adds_refusals(envelope: dict[str, object]) -> None:
     frame = json.dumps(envelope).encode()

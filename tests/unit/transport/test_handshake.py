@@ -12,7 +12,7 @@ from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 from treadle.errors import ChannelClosed
-from treadle.transport import MAX_HEAD, AccessControl, BadRequest, Head, Upgrade, split_head
+from treadle.transport import MAX_HEAD, METRICS, AccessControl, BadRequest, Head, Upgrade, split_head
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # the example of RFC 6455, section 1.3
@@ -175,6 +175,20 @@ def test_health_paths_are_those_asked_for() -> None:
     gate = AccessControl(health_paths=("/readyz", "/healthz"))
     assert _answer(gate, Head("GET /healthz HTTP/1.1", {}))[0] == 200
     assert _answer(AccessControl(health_paths=()), Head("GET /readyz HTTP/1.1", {}))[0] == 404
+
+
+def test_metrics_are_for_those_who_may_connect() -> None:
+    gate = AccessControl("secret", draining=True)  # and also while the server shuts down
+    assert _answer(gate, Head("GET /metrics HTTP/1.1", {}))[0] == 401
+    assert _answer(gate, Head("GET /metrics HTTP/1.1", {"authorization": "Bearer wrong"}))[0] == 401
+    assert _answer(gate, Head("GET /metrics HTTP/1.1", {"authorization": "Bearer secret", "origin": "x"}))[0] == 403
+    for head in (
+        Head("GET /metrics HTTP/1.1", {"authorization": "Bearer secret"}),
+        Head("GET /secret/metrics HTTP/1.1", {}),
+    ):
+        assert gate.answer(head) is METRICS
+    assert AccessControl().answer(Head("GET /metrics HTTP/1.1", {})) is METRICS
+    assert _answer(gate, Head("POST /secret/metrics HTTP/1.1", {}))[0] == 405
 
 
 @pytest.mark.parametrize("authorization", ["Bearer secret", "bearer secret", "BEARER  secret "])

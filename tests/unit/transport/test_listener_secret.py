@@ -73,7 +73,7 @@ def test_a_link_in_its_place_is_replaced_and_not_followed(tmp_path: Path) -> Non
 def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / FOLDER).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SecretError, match="cannot keep the secret") as caught:
+    with pytest.raises(SecretError, match="cannot store the secret") as caught:
         _keep(tmp_path, "hunter2")
     assert "hunter2" not in str(caught.value)
     assert os.listdir(tmp_path / "elsewhere") == []
