@@ -1,5 +1,5 @@
-"""Logging: what the environment asks for (`TREADLE_LOG`, `TREADLE_LOG_FORMAT`, `TREADLE_LOG_FILE`), how a record
-becomes a line, and where lines go.
+"""Logging: what the environment asks for (`TREADLE_LOG`, `TREADLE_LOG_FORMAT`, `TREADLE_LOG_FILE`,
+`TREADLE_LOG_FILES`), how a record becomes a line, and where lines go.
 
 A value of the environment that cannot be used is logged as a warning, and the program runs: a log is no reason not to.
 Secrets are taken out of lines, and what could fool a terminal.
@@ -8,6 +8,7 @@ Secrets are taken out of lines, and what could fool a terminal.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -114,58 +115,96 @@ def _json(value: object) -> str:
 # --- where lines go ---
 
 MAX_BYTES: Final = 10 << 20
+FILES: Final = 1
+MAX_FILES: Final = 1000
 
 
-class LogFile(logging.Handler):
-    """A log in a file of bounded size. The full file becomes `PATH.1`, in place of the one before it. Several processes
-    may write to the same file, as an SDK and its servers do when they inherit the same environment.
+class RotatedFile:
+    """A file of lines with a bounded size, for its owner alone, to which several processes may append, as an SDK and
+    its servers do when they inherit the same environment. The full file becomes `PATH.1`, what was that `PATH.2`, and
+    so on; so many `files` stay beside it.
 
-    Raises `OSError` when the file cannot be opened. When it cannot be written any more, nothing more is logged, and one
-    line on standard error says so: a log is never worth more than the work.
+    Raises `OSError` when it cannot be opened. After an error of `write` the next one opens it again.
     """
 
-    def __init__(self, path: str, max_bytes: int = MAX_BYTES) -> None:
-        super().__init__()
-        self._path = os.path.abspath(os.path.expanduser(path))
+    def __init__(self, path: str, max_bytes: int = MAX_BYTES, files: int = FILES) -> None:
+        self.path: str = os.path.abspath(os.path.expanduser(path))
         self._max_bytes = max_bytes
+        self._files = files
+        self._is_cut = False  # the last line has no end: the disk was full
         self._fd = self._open()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._fd < 0:
-            return
+    def write(self, line: bytes) -> None:
+        """Append a line in one piece, which does not mix with those of other processes. Raises `OSError`, also when
+        only a part of it fits on the disk."""
         try:
-            line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
+            if self._fd < 0:
+                self._fd = self._open()
             self._make_room(len(line))
-            os.write(self._fd, line)  # in one piece, which does not mix with those of other processes
-        except OSError as error:
-            self._release()
-            with contextlib.suppress(OSError, ValueError):  # standard error may be closed too
-                sys.stderr.write(f"treadle: nothing more is logged to {self._path}: {error.strerror}\n")
-        except Exception:
-            self.handleError(record)
+            line = b"\n" * self._is_cut + line
+            if os.write(self._fd, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._is_cut = False
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
-        self._release()
-        super().close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        size = os.fstat(fd).st_size
+        self._is_cut = bool(size) and os.pread(fd, 1, size - 1) != b"\n"
+        return fd
 
     def _make_room(self, size: int) -> None:
         ours = os.fstat(self._fd)
         if not stat.S_ISREG(ours.st_mode) or ours.st_size + size <= self._max_bytes:
             return
-        fcntl.flock(self._fd, fcntl.LOCK_EX)  # only who has the file that is full may move it, and only once
+        # Only who has the file that is full may move it and those before it, and only once. Names are moved, nothing is
+        # written: a full disk does not matter.
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self._path), ours):
-                os.replace(self._path, f"{self._path}.1")
-        self._release()  # and the lock with it
+            if os.path.samestat(os.stat(self.path), ours):
+                for number in range(self._files - 1, 0, -1):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.replace(f"{self.path}.{number}", f"{self.path}.{number + 1}")
+                os.replace(self.path, f"{self.path}.1")
+        self.close()  # and the lock with it
         self._fd = self._open()
 
-    def _release(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+
+class LogFile(logging.Handler):
+    """A log in a `RotatedFile`.
+
+    Lines that cannot be written are lost, and one line on standard error says so: a log is never worth more than the
+    work.
+    """
+
+    def __init__(self, path: str, max_bytes: int = MAX_BYTES, files: int = FILES) -> None:
+        super().__init__()
+        self._file = RotatedFile(path, max_bytes, files)
+        self._is_losing = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._file.write(self.format(record).encode("utf-8", "backslashreplace") + b"\n")
+            self._is_losing = False
+        except OSError as error:
+            if not self._is_losing:
+                self._is_losing = True
+                path = self._file.path
+                with contextlib.suppress(OSError, ValueError):  # standard error may be closed too
+                    sys.stderr.write(f"treadle: lines are lost, {path} cannot be written: {error.strerror}\n")
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 # What a pipe takes in one piece, without waiting, when it says that it takes something.
@@ -231,7 +270,8 @@ def set_up_logging(
         return
     problems: list[str] = []
     levels = _levels(environ.get("TREADLE_LOG", ""), problems)
-    handler = _handler(environ.get("TREADLE_LOG_FILE", ""), problems)
+    files = number_of(environ, "TREADLE_LOG_FILES", FILES, problems)
+    handler = _handler(environ.get("TREADLE_LOG_FILE", ""), files, problems)
     name = environ.get("TREADLE_LOG_FORMAT", "")
     kind = _FORMATS.get(name.strip().lower())
     if kind is None:
@@ -257,10 +297,20 @@ def _levels(text: str, problems: list[str]) -> dict[str, str]:
     return levels
 
 
-def _handler(path: str, problems: list[str]) -> logging.Handler:
+def number_of(environ: Mapping[str, str], name: str, default: int, problems: list[str]) -> int:
+    """How many files a variable says, or the default."""
+    text = environ.get(name, "").strip()
+    if text.isascii() and text.isdecimal() and 0 < int(text) <= MAX_FILES:
+        return int(text)
+    if text:
+        problems.append(f"{name} is {text!r}; use a number from 1 to {MAX_FILES}")
+    return default
+
+
+def _handler(path: str, files: int, problems: list[str]) -> logging.Handler:
     if path:
         try:
-            return LogFile(path)
+            return LogFile(path, files=files)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             problems.append(f"TREADLE_LOG_FILE {path!r} cannot be opened: {why}; this goes to standard error instead")

@@ -240,6 +240,15 @@ Write: TypeAlias = (
 Done: TypeAlias = Callable[[StoreError | None], None]
 
 
+class UnusedThread(Struct, frozen=True):
+    """A thread that may be deleted with all that work for it, which are `agents`. `used_at` is in Unix milliseconds."""
+
+    id: str
+    title: str
+    used_at: int
+    agents: int
+
+
 # --- queries ---------------------------------------------------------------------------------------------------------
 
 
@@ -386,6 +395,20 @@ class Store(Protocol):
 
     async def messages(self, thread_id: str, part: str, *, first: int = 0, limit: int = 100) -> list[MessageText]:
         """The messages of a thread that hold this part, whatever the case of its letters, from item number `first`."""
+
+    def mark_loaded(self, thread_id: str, loaded: bool) -> None:
+        """Say to all stores that a thread is in memory here, or is no longer. The mark ends with the store."""
+
+    async def unused(self, before: int) -> list[UnusedThread]:
+        """Threads that nobody has used since `before` (Unix milliseconds), nor any of those that work for them, listed
+        or not; the longest unused first."""
+
+    async def delete_unused(self, thread_id: str, before: int) -> bool:
+        """Delete a thread with all that work for it. False, and nothing is deleted, when one of them was used since,
+        is marked as loaded by any store, or is claimed by one that is alive."""
+
+    async def shrink(self) -> None:
+        """Give the space of what was deleted back to the disk, without keeping others from writing for long."""
 
     async def close(self) -> None:
         """Write what was submitted, release the claims, close everything. Later calls fail."""

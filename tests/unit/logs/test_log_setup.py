@@ -145,8 +145,21 @@ def test_two_writers_move_a_full_file_once(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_file_that_can_no_longer_be_written_is_given_up_once(capsys: pytest.CaptureFixture[str]) -> None:
-    handler = LogFile("/dev/full")
-    written(handler, 3)
-    assert capsys.readouterr().err == "treadle: nothing more is logged to /dev/full: No space left on device\n"
-    handler.close()
+def test_a_file_that_cannot_be_written_loses_lines_until_it_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log"
+    path.symlink_to("/dev/full")
+    handler = LogFile(str(path))
+    for _ in range(2):
+        written(handler, 3)
+        assert capsys.readouterr().err == (
+            f"treadle: lines are lost, {path} cannot be written: No space left on device\n"
+        )
+        path.unlink()
+        written(handler, 2)
+        assert len(lines(path)) == 2
+        path.unlink()
+        path.symlink_to("/dev/full")
+        handler.close()
+    assert capsys.readouterr().err == ""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from treadle.store import Release, SqliteStore, StoreError, open_sqlite
-from treadle.testing import A, event, history, item, keep, thread, turn
+from treadle.testing import A, commit, event, history, item, thread, turn
 
 WINDOW = 64
 
@@ -46,7 +46,7 @@ async def obey(home: str) -> None:
 
 async def _do(store: SqliteStore, command: str, thread_id: str, *words: str) -> Any:
     if command == "thread":
-        return await keep(store, thread(thread_id))
+        return await commit(store, thread(thread_id))
     if command == "claim":
         return (await store.claim(thread_id, -1)).fence
     if command == "write":
@@ -55,12 +55,12 @@ async def _do(store: SqliteStore, command: str, thread_id: str, *words: str) -> 
             thread_id, fence, [item(number, thread_id, data=b'"under %d"' % fence), event(number, thread_id)]
         )
     if command == "run":
-        return await keep(store, turn(int(words[0]), thread_id, status="inProgress"))
+        return await commit(store, turn(int(words[0]), thread_id, status="inProgress"))
     if command == "release":
-        return await keep(store, Release(thread_id))
+        return await commit(store, Release(thread_id))
     if command == "events":
         for number in range(1, int(words[0]) + 1):
-            await keep(store, event(number, thread_id), item(number, thread_id, text=f"word{number}"))
+            await commit(store, event(number, thread_id), item(number, thread_id, text=f"word{number}"))
         return None
     raise AssertionError(command)
 
@@ -69,9 +69,9 @@ async def flood(home: str, thread_id: str) -> None:
     """Each call writes an item, a row of history and an event of the same number."""
     say(state="starting")
     async with await open_sqlite(home) as store:
-        await keep(store, thread(thread_id))
+        await commit(store, thread(thread_id))
         await store.claim(thread_id, 0)
-        await keep(store, turn(1, thread_id, status="inProgress"))
+        await commit(store, turn(1, thread_id, status="inProgress"))
         say(state="open")
         room = asyncio.Semaphore(WINDOW)
         number = 0
@@ -104,11 +104,11 @@ async def fill(home: str) -> None:
     async with await open_sqlite(home) as store:
         with open(ballast, "wb") as file:
             file.write(b"x" * 1_400_000)
-        await keep(store, thread(), item(1, text="kept"))
+        await commit(store, thread(), item(1, text="kept"))
         number = 0
         while True:
             try:
-                await keep(store, event(number + 1, frame=b'"%b"' % (b"x" * 20_000)))
+                await commit(store, event(number + 1, frame=b'"%b"' % (b"x" * 20_000)))
             except StoreError as error:
                 say(error=error.kind, message=error.message, written=number)
                 break
@@ -116,7 +116,7 @@ async def fill(home: str) -> None:
         # Small calls fail too, or not: whatever they say is true, and reading goes on.
         for _ in range(20):
             try:
-                await keep(store, event(number + 1))
+                await commit(store, event(number + 1))
                 number += 1
             except StoreError as error:
                 say(error=error.kind)
@@ -124,7 +124,7 @@ async def fill(home: str) -> None:
             page = await second.events(A, 0, 10_000)
             say(read=len(page.events), written=number, found=len(await store.search("kept")))
         os.unlink(ballast)
-        await keep(store, event(number + 1, frame=b'"%b"' % (b"x" * 20_000)), item(2, text="more"))
+        await commit(store, event(number + 1, frame=b'"%b"' % (b"x" * 20_000)), item(2, text="more"))
     async with await open_sqlite(home) as store:
         page = await store.events(A, 0, 10_000)
         hits = len(await store.search("kept")) + len(await store.search("more"))

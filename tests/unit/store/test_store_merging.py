@@ -110,7 +110,7 @@ def _content(there: PlainThread) -> Any:
 
 
 @given(writes)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_writes_come_to_the_same(made: list[Any]) -> None:
     expected = outcome(made)
     assume(expected is not None)

@@ -33,7 +33,7 @@ from treadle.store import (
     open_sqlite,
 )
 from treadle.store.sqlite import queries, schema
-from treadle.testing import A, B, event, history, item, keep, queued, thread, turn
+from treadle.testing import A, B, commit, event, history, item, queued, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def _refusal(home: Path) -> StoreError:
 async def test_a_home_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     home = tmp_path / "a" / "home"
     async with await open_sqlite(home) as store:
-        await keep(store, thread())
+        await commit(store, thread())
         assert store.location == str(home / "threads.db")
         assert (_mode(home), _mode(home / "run")) == (0o700, 0o700)
         files = [home / "threads.db", home / "threads.db-wal", *(home / "run").iterdir()]
@@ -106,7 +106,7 @@ async def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
         assert [found.number for found in await store.items(A)] == [1, 2]
         assert [hit.item_id for hit in await store.search("years")] == ["item-1"]
         await store.claim(A, -1)
-        await keep(store, item(1, text="new words"), item(2, text="more"))
+        await commit(store, item(1, text="new words"), item(2, text="more"))
         assert (await store.search("years"), len(await store.search("more"))) == ([], 1)
     async with await open_sqlite(tmp_path / "new"):
         pass
@@ -157,16 +157,16 @@ async def test_events_of_an_older_file_are_read_and_pruned_like_new_ones(tmp_pat
         assert claim.news.counters == Counters(seq=8)
         for used in (4, 5, 8):
             with pytest.raises(StoreError, match="in use"):
-                await keep(store, event(used))
-        await keep(store, event(9), event(10), event(11))
+                await commit(store, event(used))
+        await commit(store, event(9), event(10), event(11))
         assert await store.events(A, 7, 3) == EventPage([event(8), event(9), event(10)], 5, 11)
-        await keep(store, PruneEvents(A, 6))
+        await commit(store, PruneEvents(A, 6))
         assert (await store.events(A, 0, 0)).first_seq == 7
-        await keep(store, PruneEvents(A, 10))
+        await commit(store, PruneEvents(A, 10))
         assert await store.events(A, 0, 9) == EventPage([event(11)], 11, 11)
         assert (await store.events(B, 0, 9)).events == [event(number, B) for number in (1, 2, 3)]
         await store.claim(B, -1)
-        await keep(store, DeleteThread(B))
+        await commit(store, DeleteThread(B))
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT thread_id, first_seq, last_seq FROM events").fetchall() == [(A, 9, 11)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -182,7 +182,7 @@ async def test_threads_of_an_older_file_get_a_queue(tmp_path: Path) -> None:
         claim = await store.claim(A, -1)
         assert claim.news is not None
         assert (claim.news.queued, claim.news.counters) == (False, Counters(seq=1, turn=1, item=1, history=1))
-        await keep(store, queued("x", 1))
+        await commit(store, queued("x", 1))
     async with await open_sqlite(tmp_path) as store:
         assert await store.queue(A) == [queued("x", 1)]
         assert await store.items(A) == [item(1)]
@@ -232,7 +232,7 @@ async def test_a_host_with_conversations_in_the_same_home_does_not_use_the_threa
 async def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     async with await open_sqlite(tmp_path) as store:
-        await keep(store, thread())
+        await commit(store, thread())
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     error = await _refusal(tmp_path)
@@ -265,7 +265,7 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path:
 async def test_an_empty_file_is_a_start_that_was_cut_off(tmp_path: Path) -> None:
     (tmp_path / "threads.db").touch()
     async with await open_sqlite(tmp_path) as store:
-        await keep(store, thread())
+        await commit(store, thread())
         assert await store.load(A) is not None
 
 

@@ -57,7 +57,6 @@ def _has(text: str, phrase: str) -> bool:
     limit=st.integers(1, 4),
     descending=st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
 def test_threads_with_a_phrase(
     few: int, threads: list[tuple[bool, list[str]]], phrase: str, limit: int, descending: bool
 ) -> None:
@@ -86,7 +85,7 @@ LETTERS = "aAbB%_!\\ \nßẞäÄåÅтТкКёЁπΠΣσςİ林"
     limit=st.integers(1, 5),
     block=st.integers(1, 5),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_parts_of_messages(texts: list[str | None], part: str, first: int, limit: int, block: int) -> None:
     expected = [
         number
@@ -120,7 +119,6 @@ WHERE messages MATCH ? AND threads.archived = 0 ORDER BY messages.rank, messages
 
 
 @given(threads=THREADS, word=st.sampled_from(WORDS), limit=st.integers(0, 9))
-@settings(max_examples=100, deadline=None)
 def test_the_best_messages(threads: list[tuple[bool, list[str]]], word: str, limit: int) -> None:
     with closing(_database(threads)) as connection:
         expected = connection.execute(_ONE_BY_ONE, (f'"{word}"',)).fetchall()

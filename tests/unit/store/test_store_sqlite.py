@@ -18,7 +18,7 @@ import pytest
 
 from treadle.store import LEASE_S, Counters, Loaded, Owners, SqliteStore, Store, StoreError, open_sqlite
 from treadle.store.sqlite import failures, schema
-from treadle.testing import A, B, event, item, keep, thread, turn
+from treadle.testing import A, B, commit, event, item, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     async with await open_sqlite(tmp_path) as store:
-        await keep(store, thread())
+        await commit(store, thread())
         yield store
 
 
@@ -50,7 +50,7 @@ async def test_a_refused_claim_names_the_process_that_holds_the_thread(store: Sq
 async def test_a_claim_of_one_that_is_gone_interrupts_its_turn_for_good(store: SqliteStore, tmp_path: Path) -> None:
     other = await open_sqlite(tmp_path)
     await other.claim(A, 0)
-    await keep(other, turn(1, status="inProgress"))
+    await commit(other, turn(1, status="inProgress"))
     await other.close()
     with closing(sqlite3.connect(store.location)) as connection:
         assert connection.execute("SELECT status FROM turns").fetchall() == [("inProgress",)]
@@ -68,7 +68,7 @@ def _fall_silent(home: Path, seconds: float) -> None:
 async def test_a_store_that_is_silent_for_too_long_can_lose_its_claim(store: SqliteStore, tmp_path: Path) -> None:
     async with await open_sqlite(tmp_path) as other:
         await store.claim(A, 0)
-        await keep(store, turn(1, status="inProgress"), event(1))
+        await commit(store, turn(1, status="inProgress"), event(1))
         _fall_silent(tmp_path, LEASE_S - 10)
         assert (await _refused_claim(other)).kind == "claimed"
         _fall_silent(tmp_path, LEASE_S + 1)
@@ -85,7 +85,7 @@ async def test_a_store_that_is_silent_for_too_long_can_lose_its_claim(store: Sql
 
 
 async def test_a_store_beats_while_it_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.store.sqlite.file_store.BEAT_S", 0.001)
+    monkeypatch.setattr("treadle.store.sqlite.sqlite_store.BEAT_S", 0.001)
     monkeypatch.setattr("treadle.store.sqlite.owners.BEAT_S", 0.001)
     async with await open_sqlite(tmp_path):
         (lock,) = (tmp_path / "run").iterdir()
@@ -99,7 +99,7 @@ async def test_a_turn_that_ended_while_it_was_looked_at_is_not_interrupted(store
     """Its server ends between the reading of the turn and the look at the lock."""
     other = await open_sqlite(tmp_path)
     await other.claim(A, 0)
-    await keep(other, turn(1, status="inProgress"))
+    await commit(other, turn(1, status="inProgress"))
     looked: list[str] = []
 
     def living(owner_id: str) -> int | None:
@@ -176,19 +176,19 @@ async def test_readers_do_not_wait_for_a_writer(store: SqliteStore) -> None:
 async def test_a_writer_that_waits_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "BUSY_S", 0.01)
     async with await open_sqlite(tmp_path) as store:
-        await keep(store, thread())
+        await commit(store, thread())
         errors: list[StoreError | None] = []
         with closing(schema.connect(store.location)) as stranger:
             stranger.execute("BEGIN IMMEDIATE")
             for number in range(1, 4):
                 store.submit(A, 0, [event(number)], errors.append)
             with pytest.raises(StoreError) as caught:
-                await keep(store, event(4))
+                await commit(store, event(4))
             assert caught.value.kind == "busy"
             assert store.location in caught.value.message
             assert [error and error.kind for error in errors] == ["busy"] * 3
             stranger.execute("ROLLBACK")
-        await keep(store, event(1))
+        await commit(store, event(1))
         assert (await store.events(A, 0, 9)).events == [event(1)]
 
 
@@ -196,21 +196,21 @@ async def test_a_writer_that_waits_too_long_says_so(tmp_path: Path, monkeypatch:
 
 
 async def test_a_full_file_is_an_error_and_no_loss(store: SqliteStore) -> None:
-    await keep(store, *(item(number, text="kept") for number in range(1, 50)))
+    await commit(store, *(item(number, text="kept") for number in range(1, 50)))
     await _set_max_pages(store, 1)  # SQLite takes the size that it has
     errors: list[StoreError | None] = []
     blob = b'"%b"' % (b"x" * 100_000)
     store.submit(A, 0, [event(1, frame=b'"small"')], errors.append)
     store.submit(A, 0, [event(2, frame=blob)], errors.append)
     with pytest.raises(StoreError) as caught:
-        await keep(store, thread(name="lost"), event(3, frame=blob))
+        await commit(store, thread(name="lost"), event(3, frame=blob))
     assert caught.value.kind == "full"
     assert store.location in caught.value.message
     assert "make room" in caught.value.message
     assert [error and error.kind for error in errors][1] == "full"
     assert len(await store.items(A)) == len(await store.search("kept", 100)) == 49
     await _set_max_pages(store, 2**30)
-    await keep(store, thread(name="there"), event(3, frame=blob))
+    await commit(store, thread(name="there"), event(3, frame=blob))
     loaded = await store.load(A)
     assert loaded is not None
     assert (loaded.record.name, loaded.counters.seq) == ("there", 3)
@@ -268,7 +268,7 @@ def _threads_of_stores() -> set[threading.Thread]:
 async def test_close_leaves_no_threads_and_no_log(tmp_path: Path) -> None:
     before = _threads_of_stores()
     store = await open_sqlite(tmp_path)
-    await keep(store, thread())
+    await commit(store, thread())
     assert len(_threads_of_stores() - before) == 3
     await store.close()
     assert _threads_of_stores() == before

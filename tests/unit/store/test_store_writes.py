@@ -147,7 +147,7 @@ async def _compare(store: Store, plain: PlainStore) -> None:
 
 
 @given(steps)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_writes_mean_what_they_say_in_memory(chosen: list[tuple[str, int, int, bool]]) -> None:
     async def run() -> None:
         async with EphemeralStore() as store:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import struct
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
@@ -117,6 +119,47 @@ class Owners:
 
     def _path(self, owner_id: str) -> str:
         return os.path.join(self._folder, owner_id + _SUFFIX)
+
+
+class LoadedMarks:
+    """Which threads some store of this home has in memory: locks on the bytes of one file, one for each thread, which
+    the kernel releases whatever happens to the process, and which need no room on a full disk. Two threads may have the
+    same byte: then one stands for both, and the other is left alone, too."""
+
+    def __init__(self, home: str) -> None:
+        self._path = os.path.join(home, "run", "loaded")
+        self._fd = -1  # until there is a thread
+
+    def set(self, thread_id: str, loaded: bool) -> None:
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            _lock_byte(self._fd, fcntl.F_OFD_SETLK, fcntl.F_RDLCK if loaded else fcntl.F_UNLCK, thread_id)
+        except OSError as error:
+            logger.warning("thread %s cannot be marked in %s: %s", thread_id, self._path, error)
+
+    def has(self, thread_id: str) -> bool:
+        """Whether any store has the thread, this one too."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # locks of one's own open file are not seen
+        except FileNotFoundError:
+            return False
+        try:
+            return _lock_byte(fd, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, thread_id) != fcntl.F_UNLCK
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+def _lock_byte(fd: int, command: int, kind: int, thread_id: str) -> int:
+    """Set a lock, or ask for the kind of one that would be in the way."""
+    layout = "hhqqi"  # struct flock: kind, whence, start, length, process
+    asked = struct.pack(layout, kind, os.SEEK_SET, zlib.crc32(thread_id.encode()), 1, 0)
+    found: int = struct.unpack_from("h", fcntl.fcntl(fd, command, asked))[0]
+    return found
 
 
 class Owner:

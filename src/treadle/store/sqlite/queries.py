@@ -29,6 +29,7 @@ from treadle.store.contract import (
     ThreadQuery,
     ThreadRecord,
     TurnRecord,
+    UnusedThread,
 )
 from treadle.store.sqlite.failures import Unreadable
 from treadle.store.sqlite.owners import Living
@@ -264,6 +265,33 @@ def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
         (*operands, _limit(query.limit) + 1),
     ).fetchall()
     return ThreadPage([_thread(row) for row in rows[: query.limit]], len(rows) > query.limit)
+
+
+# A thread, and all that work for it, down to the last. One whose parent is gone stands for itself.
+_TREES: Final = """
+WITH RECURSIVE tree (root, id) AS (
+    SELECT id, id FROM threads AS one
+    WHERE {roots} AND NOT EXISTS (SELECT 1 FROM threads WHERE id = one.parent_thread_id)
+    UNION ALL SELECT tree.root, child.id FROM tree JOIN threads AS child ON child.parent_thread_id = tree.id
+)
+"""
+_UNUSED: Final = f"""{_TREES.format(roots="recency_at < :before")}
+SELECT root, coalesce(top.name, top.preview), max(max(each.recency_at, each.updated_at)) AS used_at, count(*) - 1
+FROM tree JOIN threads AS each ON each.id = tree.id JOIN threads AS top ON top.id = root
+GROUP BY root HAVING used_at < :before ORDER BY used_at, root
+"""
+_TREE: Final = f"""{_TREES.format(roots="id = :thread_id")}
+SELECT threads.id, owner, held, max(recency_at, updated_at) FROM tree JOIN threads ON threads.id = tree.id
+"""
+
+
+def unused(connection: sqlite3.Connection, before: int) -> list[UnusedThread]:
+    return [UnusedThread(*row) for row in connection.execute(_UNUSED, {"before": before})]
+
+
+def tree(connection: sqlite3.Connection, thread_id: str) -> list[tuple[str, str | None, int, int]]:
+    """A thread and all that work for it: the id, the last owner, whether it is held, and the last use of each."""
+    return connection.execute(_TREE, {"thread_id": thread_id}).fetchall()
 
 
 # Where fewer messages have the phrase than this, their threads are looked up; where more, the threads are gone through

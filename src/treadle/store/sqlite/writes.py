@@ -44,7 +44,7 @@ from treadle.store.contract import (
 )
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.owners import Living, process_of
-from treadle.store.sqlite.queries import SEPARATOR, EventRow, load
+from treadle.store.sqlite.queries import SEPARATOR, EventRow, load, tree
 
 _LAST: Final = 2**63 - 1
 
@@ -61,8 +61,8 @@ class Batch(NamedTuple):
     after_seq: int | None = None
 
     def joined(self, later: Batch) -> Batch | None:
-        """Both as one, when the later one says that it follows this one, and does not read from a thread that was
-        written to in between."""
+        """The two batches as one, when the later one says that it follows this one, and does not read from a thread
+        that was written to in between."""
         last_seq = next((write.seq for write in reversed(self.writes) if type(write) is EventRecord), self.after_seq)
         if later.fence != self.fence or later.after_seq is None or later.after_seq != last_seq:
             return None
@@ -174,7 +174,7 @@ def check(connection: sqlite3.Connection, batches: Sequence[Batch], owner: str) 
         last_seq = 0 if state is None else state[2]
         if batch.after_seq not in (None, last_seq):
             raise StoreError(
-                f"event {batch.after_seq} of thread {batch.thread_id} was not kept, nor is what follows it"
+                f"event {batch.after_seq} of thread {batch.thread_id} was not stored, nor is what follows it"
             )
         _check_writes(batch, last_seq)
 
@@ -417,6 +417,33 @@ _COPIES: Final = (
     _copy("history", HistoryRecord),
     _copy("compactions", Compaction),
 )
+
+
+# --- threads that nobody uses ----------------------------------------------------------------------------------------
+
+
+def delete_unused(
+    connection: sqlite3.Connection, thread_id: str, before: int, holding: Living, is_loaded: Callable[[str], bool]
+) -> bool:
+    """`Store.delete_unused`, in a transaction."""
+    found = tree(connection, thread_id)
+    for each, owner, held, used_at in found:
+        if used_at >= before or is_loaded(each) or (held and owner is not None and holding(owner) is not None):
+            return False
+    connection.executemany("DELETE FROM threads WHERE id = ?", [(each,) for each, *_ in found])
+    return bool(found)
+
+
+# Pages that are given back in a transaction: some milliseconds, for which others wait.
+_PAGES: Final = 256
+
+
+def give_back(connection: sqlite3.Connection) -> bool:
+    """Give some free pages back to the disk; whether there are more. A file of an old version keeps them until a full
+    vacuum."""
+    connection.execute(f"PRAGMA incremental_vacuum({_PAGES})").fetchall()  # a page for each row that is asked for
+    (is_incremental,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    return bool(is_incremental and connection.execute("PRAGMA freelist_count").fetchone()[0])
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
