@@ -87,7 +87,11 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.bounded_reads import FileSnapshot, KnownRead, KnownReads, LocalDisks, is_local
     from treadle.execution.bounded_reads import read_in_thread
+    from treadle.execution.control_groups import ControlGroups, NoControlGroups
+    from treadle.execution.environment_provider import OpenedMachine, find_provider
     from treadle.execution.file_search import find, match, search, split_query
+    from treadle.execution.file_versions import FileCopies, Listing, NotCopied, Version, Versions, differences
+    from treadle.execution.file_versions import put_back, read_version
     from treadle.execution.files.file_watching import Change, Inotify, MissingWatches, OVERFLOW, lookups
     from treadle.execution.files.files_interface import DirEntry, FileStat, Files, MAX_BLOCK, OpenMode, WalkEntry
     from treadle.execution.files.files_interface import WalkLimits, WalkOutcome, os_error
@@ -100,9 +104,12 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.local_backend import LocalBackend
     from treadle.execution.local_process import LocalProcess, MAX_QUEUED, MAX_WRITE_IDS, READ_SIZE, Stdin
     from treadle.execution.machine import child_environment
+    from treadle.execution.process_limits import ProcessLimits
     from treadle.execution.process_values import Data, LogEvent, as_bytes
     from treadle.execution.project_files import ProjectFiles, origin_url, read_git_info
+    from treadle.execution.providers.ssh import SshProvider
     from treadle.execution.remote_backend import RemoteBackend
+    from treadle.execution.remote_machine import RemoteMachine
     from treadle.execution.remote_process import ACK_EVERY, MAX_HELD_BYTES, MAX_HELD_EVENTS, RemoteProcess
     from treadle.execution.remote_process import ReorderBuffer, TooFarAhead, missed_events
     from treadle.execution.sandbox.bubblewrap import Installation, bubblewrap_argv
@@ -110,19 +117,24 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.sandbox.confinement import Confined, HOST, Host, Mechanism, Unusable, confine, looks_denied
     from treadle.execution.sandbox.landlock import LAUNCHER, landlock_argv
     from treadle.execution.sandbox.mounts import MountTable, Placeholders
-    from treadle.execution.sandbox.policy import Access, MAX_RULES, MINIMAL_PATHS, PathRule, Policy, contains
+    from treadle.execution.sandbox.policy import Access, MAX_RULES, MINIMAL_PATHS, PathRule, Policy, both, contains
     from treadle.execution.sandbox.policy import policy_from_wire
     from treadle.execution.sandbox.profile_rules import matching_paths, split_pattern
     from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileAccess, ProfileRule, ProfileSandbox
     from treadle.execution.sandbox.profile_sandbox import ROOT, as_policy, narrowed, with_roots
+    from treadle.execution.sandbox.remote_sandbox import unresolved_sandbox
     from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, may_write, sandbox_for
     from treadle.execution.sandbox.sandbox_roots import DIRECTORIES, FILES, HiddenHome, Pins, pin, pinned_paths
     from treadle.execution.sandbox.sandbox_roots import protected_names
     from treadle.execution.sandbox.seccomp import CALLS, MACHINES, filter_program
+    from treadle.execution.server.dialing import Dialer
     from treadle.execution.server.exec_sessions import ExecSession
     from treadle.execution.server.file_methods import FileMethods, decode_base64
     from treadle.execution.server.http_requests import HttpRequests
+    from treadle.execution.server.rights import Rights, TokenEntry
+    from treadle.execution.server.tokens_file import apply_groups, load_rights
+    from treadle.execution.supervisor import Supervisor
     from treadle.execution.supervisor_program import FamilyMember
     from treadle.execution.uris import native_path, path_from_uri, uri_from_path
     from treadle.execution.user_files import read_regular
-    from treadle.execution.worktrees import Git, GitError, MAX_NAME, MAX_PART, alone, branch_problem
+    from treadle.execution.worktrees import Git, GitError, MAX_NAME, MAX_PART, Worktrees, alone, branch_problem

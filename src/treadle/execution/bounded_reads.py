@@ -112,12 +112,15 @@ class Readers:
 _readers = Readers(MAX_READS, READER)
 
 
-async def read_in_thread(function: Callable[[], T], seconds: float = READ_S, readers: Readers | None = None) -> T:
+async def read_in_thread(
+    function: Callable[[], T], seconds: float = READ_S, readers: Readers | None = None, *, pause: float = 0
+) -> T:
     """Run blocking reads in a thread. Raises `TimeoutError` when they take longer than `seconds`.
 
     The thread then goes on by itself, so `function` must not write. It is not one of the loop's worker threads: those
     are few, and a directory that hangs must not take them from everybody else. `readers` are other threads, for what
-    is no read.
+    is no read. The loop stands still for at most `pause`: for what is nearly always done by then, that is quicker than
+    to come back to it among all that the loop has to do.
     """
     readers = _readers if readers is None else readers
     outcome: Future[T] = Future()
@@ -130,6 +133,9 @@ async def read_in_thread(function: Callable[[], T], seconds: float = READ_S, rea
             outcome.set_exception(error)
 
     readers.put(work)
+    if pause:
+        with suppress(TimeoutError):
+            return outcome.result(pause)
     try:
         async with asyncio.timeout(seconds):
             return await asyncio.wrap_future(outcome)
@@ -157,7 +163,7 @@ class FileSnapshot:
             self._may_hold = False
 
     def _record(self, path: str) -> _Look:
-        look = self._looks[path] = _look_at(path)
+        look = self._looks[path] = look_at(path)
         if time.time_ns() - max((0, *look[-2:])) < SETTLED_NS:
             self._may_hold = False
         return look
@@ -188,7 +194,7 @@ class FileSnapshot:
 
     def note_mark(self, path: str) -> bool:
         """Record something of which only matters whether it is there, and say whether it is."""
-        self._marks[path] = is_there = _look_at(path) is not _MISSING
+        self._marks[path] = is_there = look_at(path) is not _MISSING
         return is_there
 
     def expire(self) -> None:
@@ -201,12 +207,12 @@ class FileSnapshot:
 
     def looks_same(self) -> bool:
         """The same, wherever it is. Blocking."""
-        return all(_look_at(path) == look for path, look in self._looks.items()) and all(
-            (_look_at(path) is not _MISSING) is is_there for path, is_there in self._marks.items()
+        return all(look_at(path) == look for path, look in self._looks.items()) and all(
+            (look_at(path) is not _MISSING) is is_there for path, is_there in self._marks.items()
         )
 
 
-def _look_at(path: str) -> _Look:
+def look_at(path: str) -> _Look:
     """The facts in which a file differs from another, and from itself before a change."""
     try:
         found = os.lstat(path)

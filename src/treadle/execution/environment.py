@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
 from treadle.arguments import limit, path, seconds, text, variables, words, wrong_type
-from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, ExecError, ExecTimeout
+from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError, ExecTimeout, needs_linux
 from treadle.execution.process import Process
 from treadle.execution.process_values import (
     CompletedRun,
@@ -53,6 +53,25 @@ class Backend(Protocol):
     async def processes(self) -> list[ProcessInfo]: ...
 
 
+class ServerConnection(Protocol):
+    """What carries an environment on another machine. `failure` says why it was lost for good."""
+
+    @property
+    def failure(self) -> str | None: ...
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    @property
+    def session_id(self) -> str | None: ...
+
+    async def check(self) -> None:
+        """Ask whether somebody is there. Raises `ExecError`."""
+
+    async def take_up(self, process_id: str) -> Process:
+        """A process that runs in the session already. Raises `ExecError`."""
+
+
 class Environment:
     """Starts processes and works with files. Made by `connect`; closing it ends what it started.
 
@@ -62,6 +81,7 @@ class Environment:
         info: What the place says of itself; the attribute `info`.
         close: What is called, and awaited if it gives something to await, to end it.
         place: Where it is, for people.
+        connection: What carries it, for another machine.
     """
 
     def __init__(
@@ -71,10 +91,12 @@ class Environment:
         info: EnvironmentInfo,
         close: Callable[[], object],
         place: str = "this machine",
+        connection: ServerConnection | None = None,
     ) -> None:
         self._backend = backend
         self._close = close
         self._place = place
+        self._connection = connection
         self._owner = LoopOwner("this environment")
         self.files = files
         self.info = info
@@ -84,38 +106,106 @@ class Environment:
         cls,
         url: str | Sequence[str | os.PathLike[str]] | None = None,
         *,
+        through: Sequence[str | os.PathLike[str]] | None = None,
         token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        cert_file: str | os.PathLike[str] | None = None,
+        key_file: str | os.PathLike[str] | None = None,
         recovery_s: float = RECOVERY_S,
+        detach_s: float | None = None,
         request_timeout: float | None = REQUEST_S,
+        on_connection: Callable[[bool], object] | None = None,
+        session_id: str | None = None,
     ) -> Environment:
         """An environment on this machine (None), or on an exec-server.
 
         Args:
             url: `ws://HOST:PORT`, `wss://HOST`, `unix:///PATH`, or a command line that speaks the protocol on its
                 standard input and output, such as `["ssh", "HOST", "treadle", "exec-server", "--listen", "stdio://"]`.
+            through: In place of `url`, a command line whose standard input and output are a connection to a server that
+                goes on without it, such as `["ssh", "HOST", "treadle", "exec-server", "--attach", "NAME"]`. It is run
+                again when the connection is lost.
             token: What the server asks for as a bearer token; that of a server of the same user on this machine is
                 found in the home.
+            ca_file: A PEM file with the issuers of certificates to trust for `wss://`, in place of those of the system.
+            cert_file: A PEM file with the certificate to show, where the server asks for one.
+            key_file: Its key, if it is not in the same file.
             recovery_s: When the connection is lost it is taken up again for up to so many seconds (0, or a command
                 line: never) without losing or doubling a byte. After that every open process fails.
+            detach_s: Seconds that the server is asked to wait for this client after a loss, before it ends its
+                commands; else, and with a server of Codex, 30.
             request_timeout: Seconds that an answer may take, else `ExecTimeout` is raised; None has no limit. Writing
                 to a process that does not read has none.
+            on_connection: Called with False when the connection is lost, and with True when it is there again.
+            session_id: A session to go on in, whose program has ended; else a new one.
         """
         problem = needs_loop("an environment")
         if problem is not None:
             raise ExecError(problem)
         if token is not None:
             text("token", token)
+        ca_file = None if ca_file is None else path("ca_file", ca_file)
+        cert_file = None if cert_file is None else path("cert_file", cert_file)
+        key_file = None if key_file is None else path("key_file", key_file)
         recovery_s = seconds("recovery_s", recovery_s)
+        if detach_s is not None:
+            detach_s = seconds("detach_s", detach_s)
         if request_timeout is not None:
             request_timeout = seconds("request_timeout", request_timeout)
+        if through is not None:
+            if url is not None:
+                raise ExecError("pass `url` or `through`, not both", INVALID_PARAMS)
+            from treadle.transport.through import opener
+
+            way = words("through", through)
+            return await connect_over(
+                opener(way),
+                way[0] if way else "nothing",
+                recovery_s=recovery_s,
+                detach_s=detach_s,
+                request_timeout=request_timeout,
+                on_connection=on_connection,
+            )
         if url is None:
+            if (problem := needs_linux("running commands")) is not None:
+                raise ExecError(problem)
             return _local(cls)
         if isinstance(url, os.PathLike):
             raise wrong_type(
                 "url", "a URL or a command line", url, ": for a socket pass 'unix:///PATH', for a program [PATH]"
             )
-        place = url if isinstance(url, str) else words("url", url)
-        return await _remote(cls, place, token, recovery_s, request_timeout)
+        if not isinstance(url, str):
+            command = words("url", url)
+
+            async def start() -> Channel:
+                from treadle.transport.stdio import spawn
+
+                return await spawn(command)
+
+            # Never taken up again: a new program would not know the old one's session.
+            place = command[0] if command else "nothing"
+            return await connect_over(
+                start, place, recovery_s=0.0, request_timeout=request_timeout, on_connection=on_connection
+            )
+        try:
+            address = Address.parse(url)
+        except AddressError as error:
+            raise ExecError(str(error), INVALID_PARAMS) from None
+
+        async def connect() -> Channel:
+            from treadle.transport.sockets import connect
+
+            return await connect(address, token=token, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+
+        return await connect_over(
+            connect,
+            str(address),
+            recovery_s=recovery_s,
+            detach_s=detach_s,
+            request_timeout=request_timeout,
+            on_connection=on_connection,
+            session_id=session_id,
+        )
 
     def __repr__(self) -> str:
         return f"<Environment on {self._place}>"
@@ -125,6 +215,37 @@ class Environment:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be run here any more: the exec-server was lost for good. None while it can."""
+        return None if self._connection is None else self._connection.failure
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection at this moment; one that was lost may come back."""
+        return self._connection is None or self._connection.is_connected
+
+    @property
+    def session_id(self) -> str | None:
+        """The session on an exec-server, in which another program can go on; a secret. None on this machine."""
+        return None if self._connection is None else self._connection.session_id
+
+    async def take_up(self, process_id: str) -> Process:
+        """A process that an earlier program has started in this session, from the beginning of what is retained of its
+        output. Raises `ExecError`.
+
+        Args:
+            process_id: What it was called.
+        """
+        if self._connection is None:
+            raise ExecError("a process of this machine ends with the program that has started it", INVALID_REQUEST)
+        return await self._connection.take_up(process_id)
+
+    async def check(self) -> None:
+        """Ask it whether it is there. Raises `ExecError`."""
+        if self._connection is not None:
+            await self._connection.check()
 
     async def close(self) -> None:
         """End all processes and their descendants, then the connection."""
@@ -285,39 +406,31 @@ def _local(cls: type[Environment]) -> Environment:
     return cls(backend, LocalFiles(), machine_info(), close)
 
 
-async def _remote(
-    cls: type[Environment],
-    url: str | list[str],
-    token: str | None,
-    recovery_s: float,
-    request_timeout: float | None,
+async def connect_over(
+    open_channel: Callable[[], Awaitable[Channel]],
+    place: str,
+    *,
+    recovery_s: float = RECOVERY_S,
+    detach_s: float | None = None,
+    request_timeout: float | None = REQUEST_S,
+    on_connection: Callable[[bool], object] | None = None,
+    session_id: str | None = None,
 ) -> Environment:
+    """An environment on an exec-server that is reached as `open_channel` says, again after a loss."""
     # See `_local`.
     from treadle.execution.files.remote_files import RemoteFiles
     from treadle.execution.remote_backend import RemoteBackend
     from treadle.own_python import pin_imports
-    from treadle.transport.sockets import connect
-    from treadle.transport.stdio import spawn
 
     pin_imports()  # the server may be on this machine, and run what writes where this process looks for modules
-    if isinstance(url, str):
-        try:
-            address = Address.parse(url)
-        except AddressError as error:
-            raise ExecError(str(error), INVALID_PARAMS) from None
-        place = str(address)
-
-        async def open_channel() -> Channel:
-            return await connect(address, token=token)
-    else:
-        command = list(url)
-        place = command[0] if command else "nothing"
-        recovery_s = 0.0  # a new program would not know the old one's session
-
-        async def open_channel() -> Channel:
-            return await spawn(command)
-
-    backend = RemoteBackend(open_channel, recovery_s=recovery_s, request_timeout=request_timeout)
+    backend = RemoteBackend(
+        open_channel,
+        recovery_s=recovery_s,
+        detach_s=detach_s,
+        request_timeout=request_timeout,
+        on_connection=on_connection,
+        session_id=session_id,
+    )
     await backend.open()
     assert backend.info is not None
-    return cls(backend, RemoteFiles(backend.call_method), backend.info, backend.close, place)
+    return Environment(backend, RemoteFiles(backend.call_method), backend.info, backend.close, place, backend)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shlex
 from collections import OrderedDict
 
 from msgspec import Struct
 
 from treadle.errors import INVALID_REQUEST, ExecError
-from treadle.execution.local_process import LocalProcess
+from treadle.execution.local_process import Bounds, LocalProcess
 from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S
 from treadle.execution.process_values import ExecParams, ProcessInfo, argv_of
 from treadle.execution.supervisor import Supervisor, SupervisorLost
+from treadle.logs import audit
 
 # A closed process is listed, and its id is taken, for this long, or until there are too many of them.
 CLOSED_S = 30.0
@@ -25,7 +28,7 @@ CLOSE_PATIENCE_S = 2.0
 
 class _Closed(Struct):
     info: ProcessInfo
-    timer: asyncio.TimerHandle
+    timer: asyncio.TimerHandle | None
     process: LocalProcess | None
     size: int
 
@@ -34,13 +37,19 @@ class LocalBackend:
     """The processes of one owner: an `Environment`, or a session of the exec-server.
 
     With `rereadable`, `get` finds closed processes too, and their output is retained for that. Without, a closed
-    process can be read only by a holder of the object.
+    process can be read only by a holder of the object. With `bounds` no process gets more than these allow.
     """
 
     def __init__(
-        self, supervisor: Supervisor, *, retained_bytes: int = RETAINED_BYTES, rereadable: bool = False
+        self,
+        supervisor: Supervisor,
+        *,
+        retained_bytes: int = RETAINED_BYTES,
+        rereadable: bool = False,
+        bounds: Bounds | None = None,
     ) -> None:
         self._supervisor = supervisor
+        self._bounds = bounds
         self._group = supervisor.new_group()
         self._retained_bytes = retained_bytes
         self._processes: dict[str, LocalProcess] = {}
@@ -48,6 +57,7 @@ class LocalBackend:
         self._rereadable = rereadable
         self._recently_closed: OrderedDict[str, _Closed] = OrderedDict()
         self._closed_bytes = 0
+        self._held = False
         self._closed = False
 
     async def start(self, params: ExecParams) -> LocalProcess:
@@ -57,9 +67,16 @@ class LocalBackend:
             raise ExecError("the environment is closed", INVALID_REQUEST)
         if name in self._processes or name in self._recently_closed or name in self._starting:
             raise ExecError(f"process {name} already exists", INVALID_REQUEST)
-        if len(self._processes) + len(self._starting) >= MAX_PROCESSES:
+        if self.running >= MAX_PROCESSES:
             raise ExecError(f"{MAX_PROCESSES} processes are running: end some first", INVALID_REQUEST)
-        process = LocalProcess(params, self._process_closed, self._retained_bytes)
+        if audit.log is not None:
+            command = {"command": shlex.join(argv_of(params)), "cwd": os.fspath(params.cwd)}
+            confined = params.sandbox is not None or (self._bounds is not None and self._bounds.confined)
+            try:
+                audit.log.record("command", {"process": name, **command, "sandbox": confined})
+            except audit.AuditFailed as error:  # for whoever starts it, as when it cannot be started
+                raise ExecError(str(error)) from None
+        process = LocalProcess(params, self._process_closed, self._retained_bytes, self._bounds)
         self._starting[name] = asyncio.current_task()
         try:
             await process._start(self._supervisor, self._group)
@@ -96,6 +113,24 @@ class LocalBackend:
     def is_starting(self, process_id: str) -> bool:
         return process_id in self._starting
 
+    @property
+    def running(self) -> int:
+        """How many processes run or are being started."""
+        return len(self._processes) + len(self._starting)
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether closed processes can still be read."""
+        return bool(self._recently_closed)
+
+    def hold_closed(self, held: bool) -> None:
+        """While `held`, closed processes are not forgotten after some time: who wants to read them is away."""
+        self._held = held
+        for name, closed in self._recently_closed.items():
+            if closed.timer is not None:
+                closed.timer.cancel()
+            closed.timer = self._forget_later(name)
+
     async def processes(self) -> list[ProcessInfo]:
         return [closed.info for closed in self._recently_closed.values()] + list(map(_info, self._processes.values()))
 
@@ -116,8 +151,7 @@ class LocalBackend:
             pass
         for process in open_processes:
             process._abandon("the environment was closed")
-        for closed in self._recently_closed.values():
-            closed.timer.cancel()
+        self.hold_closed(True)
         self._recently_closed.clear()
         self._processes.clear()
         self._supervisor.release_group(self._group)
@@ -129,16 +163,20 @@ class LocalBackend:
 
     def _add_closed(self, process: LocalProcess) -> None:
         name = process.process_id
-        timer = asyncio.get_running_loop().call_later(CLOSED_S, self._forget, name)
         size = process.log.stats().retained_bytes if self._rereadable else 0
-        self._recently_closed[name] = _Closed(_info(process), timer, process if self._rereadable else None, size)
+        kept = process if self._rereadable else None
+        self._recently_closed[name] = _Closed(_info(process), self._forget_later(name), kept, size)
         self._closed_bytes += size
         while len(self._recently_closed) > MAX_CLOSED or self._closed_bytes > MAX_CLOSED_BYTES:
             self._forget(next(iter(self._recently_closed)))
 
+    def _forget_later(self, name: str) -> asyncio.TimerHandle | None:
+        return None if self._held else asyncio.get_running_loop().call_later(CLOSED_S, self._forget, name)
+
     def _forget(self, name: str) -> None:
         closed = self._recently_closed.pop(name)
-        closed.timer.cancel()
+        if closed.timer is not None:
+            closed.timer.cancel()
         self._closed_bytes -= closed.size
 
 

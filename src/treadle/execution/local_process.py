@@ -18,18 +18,18 @@ import asyncio
 import errno
 import fcntl
 import os
+import signal
 import struct
 import termios
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from treadle.arguments import LONGEST_S, one_of, seconds
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, ExecError
 from treadle.execution.machine import child_environment
 from treadle.execution.process import TERMINATE_GRACE_S, Process, logger
 from treadle.execution.process_values import (
-    SIGNALS,
     Data,
     ExecParams,
     Output,
@@ -43,10 +43,23 @@ from treadle.execution.supervisor import SpawnCommand, SpawnedChild, SpawnRefuse
 from treadle.protocol.exec import Sandbox, SandboxType, SignalName
 
 if TYPE_CHECKING:
+    from treadle.execution.process_limits import ProcessLimits
     from treadle.execution.sandbox.confinement import Confined
+    from treadle.execution.sandbox.policy import Policy
 
 # What a pipe holds by default on Linux: one read empties it.
 READ_SIZE = 64 << 10
+_SIGNALS: Mapping[SignalName, signal.Signals] = {
+    "interrupt": signal.SIGINT,
+    "terminate": signal.SIGTERM,
+    "kill": signal.SIGKILL,
+    "hangup": signal.SIGHUP,
+    "quit": signal.SIGQUIT,
+    "usr1": signal.SIGUSR1,
+    "usr2": signal.SIGUSR2,
+    "stop": signal.SIGSTOP,
+    "continue": signal.SIGCONT,
+}
 # After an exit, what the terminal still holds is read, but not for ever: a background job may go on writing.
 MAX_DRAIN = 256 << 10
 # What `looks_denied` is given of the output.
@@ -57,12 +70,29 @@ MAX_QUEUED = 64 << 10
 MAX_WRITE_IDS = 4096
 
 
+class Bounds(Protocol):
+    """What commands of an owner are held to, whatever they ask for."""
+
+    limits: ProcessLimits | None
+    confined: bool
+    """Whether there is a policy."""
+
+    def command_policy(self) -> Policy | None: ...
+
+
 class LocalProcess(Process):
     """A command of this machine."""
 
-    def __init__(self, params: ExecParams, on_closed: Callable[[LocalProcess], None], retained_bytes: int) -> None:
+    def __init__(
+        self,
+        params: ExecParams,
+        on_closed: Callable[[LocalProcess], None],
+        retained_bytes: int,
+        bounds: Bounds | None = None,
+    ) -> None:
         super().__init__(params.process_id, retained_bytes=retained_bytes)
         self.params = params
+        self._bounds = bounds
         self.sandbox_type: SandboxType = "none"
         self._loop = asyncio.get_running_loop()
         self._on_closed = on_closed
@@ -96,7 +126,8 @@ class LocalProcess(Process):
         for name in env:
             if not name or "=" in name:
                 raise ExecError(f"{name!r} is no name for an environment variable", INTERNAL_ERROR)
-        confined = None if params.sandbox is None else await self._confine(params.sandbox, argv, env)
+        is_free = params.sandbox is None and (self._bounds is None or not self._bounds.confined)
+        confined = None if is_free else await self._confine(params.sandbox, argv, env)
         try:
             if confined is not None:
                 argv, arg0, env = confined.argv, None, {}
@@ -110,10 +141,11 @@ class LocalProcess(Process):
             except UnicodeEncodeError as problem:
                 text = f"argv, cwd or env has a character that cannot be encoded: {problem}"
                 raise ExecError(text, INTERNAL_ERROR) from None
+            limits = None if self._bounds is None else self._bounds.limits
             handed = () if confined is None else (confined.handed,)
             fds, terminal = self._open_terminal(handed) if params.tty else (self._open_pipes(handed), None)
             self._child = await supervisor.spawn(
-                command, group=group, fds=fds, terminal=terminal, on_exit=self._on_exit
+                command, group=group, fds=fds, terminal=terminal, on_exit=self._on_exit, limits=limits
             )
         except BaseException as error:
             self._release()
@@ -128,13 +160,25 @@ class LocalProcess(Process):
         self._end_descendants()  # its exit may have been reported together with its start
         self._resume()
 
-    async def _confine(self, sandbox: Sandbox, argv: tuple[str, ...], env: dict[str, str]) -> Confined | None:
+    async def _confine(self, sandbox: Sandbox | None, argv: tuple[str, ...], env: dict[str, str]) -> Confined | None:
         """The command line to run instead, under the sandbox; None when it confines nothing."""
         # Loaded at the first confined command: many servers never confine anything.
         from treadle.execution.sandbox.confinement import confine
-        from treadle.execution.sandbox.policy import policy_from_wire
+        from treadle.execution.sandbox.policy import both, policy_from_wire
 
-        policy = policy_from_wire(sandbox)
+        if (
+            sandbox is not None and sandbox.protect_orders is True
+        ):  # from another machine, which has left all looking around to this one
+            from treadle.execution.sandbox.remote_sandbox import enforced_policy
+
+            policy = await asyncio.to_thread(enforced_policy, sandbox)
+        else:
+            policy = policy_from_wire(sandbox)
+        if self._bounds is not None and policy is not None:
+            # Of many rules it takes long, and others wait for this loop.
+            policy = await asyncio.to_thread(both, policy, self._bounds.command_policy())
+        elif self._bounds is not None:
+            policy = self._bounds.command_policy()
         if policy is None:
             return None
         arg0, cwd, tty = self.params.arg0, os.fspath(self.params.cwd), self.params.tty
@@ -251,6 +295,7 @@ class LocalProcess(Process):
         return 0
 
     def _on_exit(self, code: int | None) -> None:
+        self._log_start(argv_of(self.params))  # a quick one has ended before its start was reported
         if self._stdin is not None and self._terminal < 0:
             self._stdin.end()
         if code is None:  # the helper that ran it was killed, and with it the process; nobody knows its code
@@ -335,9 +380,9 @@ class LocalProcess(Process):
             await self._stdin.close()
 
     async def signal(self, name: SignalName) -> None:
-        one_of("name", name, SIGNALS)
+        one_of("name", name, _SIGNALS)
         if self._child is not None and not self.exited:
-            self._child.signal(SIGNALS[name])
+            self._child.signal(_SIGNALS[name])
 
     async def terminate(self, grace_s: float = TERMINATE_GRACE_S) -> bool:
         grace_s = min(seconds("grace_s", grace_s), LONGEST_S)

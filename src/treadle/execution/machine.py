@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,12 +18,15 @@ CAPABILITIES = Capabilities(
     http_header_env_vars=True,
     file_write_streaming=True,
     sandboxed_file_streaming=True,
+    fs_look=True,
     process_ack=True,
     process_close_stdin=True,
     process_graceful_terminate=True,
     process_list=True,
     process_resize=True,
     process_signals=True,
+    sandbox_orders=True,
+    session_detach=True,
 )
 
 
@@ -45,6 +47,8 @@ _OWN = (
 def machine_info() -> EnvironmentInfo:
     """The facts about this machine and user, as of now."""
     # The user's login shell, or the first usual one that exists.
+    import pwd  # only where commands run, which is on Linux
+
     shells = [os.environ.get("SHELL", "")]
     with contextlib.suppress(KeyError):  # a user id without an account, as in many containers
         shells.append(pwd.getpwuid(os.getuid()).pw_shell)

@@ -31,6 +31,7 @@ from treadle.execution.process_values import (
     ReadResponse,
     WriteResult,
 )
+from treadle.logs.metrics import OUTPUT, PROCESSES
 from treadle.logs.trace import IDS
 from treadle.protocol.exec import SignalName
 from treadle.transport.channel import LoopOwner
@@ -229,11 +230,13 @@ class Process(ABC):
             logger.info(what, {**self._ids, "process": self.process_id, **fields, "duration_ms": took_ms})
 
     def _add_output(self, stream: OutputStream, chunk: bytes) -> None:
+        OUTPUT.add(amount=len(chunk))
         self.log.append(Output(self.log.next_seq, stream, chunk), len(chunk))
 
     def _add_exit(self, exit_code: int, sandbox_denied: bool = False) -> None:
         seq = self.log.next_seq
         self._ending = _Ending(seq, exit_code, sandbox_denied)
+        PROCESSES.add("failed" if exit_code else "succeeded")
         self._log_end("process exited", exit_code=exit_code, sandbox_denied=sandbox_denied or None)
         self.log.append(Exited(seq, exit_code, sandbox_denied), keep=True)
 
@@ -244,6 +247,8 @@ class Process(ABC):
     def _fail(self, message: str) -> None:
         if not self.log.closed:
             self._failure = message
+            if self._ending is None:
+                PROCESSES.add("lost")
             self._log_end("process lost", reason=message)
             self._end_log()
 
@@ -295,8 +300,10 @@ class EventStream:
         return item.event
 
     def close(self) -> None:
+        """Stop reading: the process need not wait for this reader any more."""
         self._done = True
         self._subscription.close()
 
     async def aclose(self) -> None:
+        """The same, for `aclosing`."""
         self.close()

@@ -7,7 +7,6 @@ Structs rather than dataclasses: they are made for every chunk, and defining the
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
 from typing import TypeAlias
@@ -16,33 +15,24 @@ from msgspec import Struct
 
 from treadle.arguments import wrong_type
 from treadle.errors import ArgumentValueError
-from treadle.protocol.exec import EnvPolicy, Sandbox, SignalName, without
+from treadle.protocol.exec import EnvPolicy, Sandbox, without
 
 
 class OutputStream(StrEnum):
+    """Where a process wrote: `PTY` is its terminal, which has one stream for both."""
+
     STDOUT = "stdout"
     STDERR = "stderr"
     PTY = "pty"
 
 
 class WriteStatus(Enum):
+    """What became of input for a process."""
+
     ACCEPTED = "accepted"
     STDIN_CLOSED = "stdinClosed"
     UNKNOWN_PROCESS = "unknownProcess"
     STARTING = "starting"
-
-
-SIGNALS: Mapping[SignalName, signal.Signals] = {
-    "interrupt": signal.SIGINT,
-    "terminate": signal.SIGTERM,
-    "kill": signal.SIGKILL,
-    "hangup": signal.SIGHUP,
-    "quit": signal.SIGQUIT,
-    "usr1": signal.SIGUSR1,
-    "usr2": signal.SIGUSR2,
-    "stop": signal.SIGSTOP,
-    "continue": signal.SIGCONT,
-}
 
 
 class ExecParams(Struct, frozen=True, kw_only=True):
@@ -122,6 +112,8 @@ ProcessEvent = LogEvent | Failed | Evicted
 
 
 class OutputChunk(Struct, frozen=True):
+    """A piece of output, and its number among the events of the process."""
+
     seq: int
     stream: OutputStream
     chunk: bytes
@@ -142,6 +134,8 @@ class ReadResponse(Struct, frozen=True):
 
 
 class WriteResult(Struct, frozen=True):
+    """What came of a `write`."""
+
     status: WriteStatus
 
 
@@ -168,6 +162,7 @@ class CompletedRun(Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """The output as text; what is no UTF-8 is replaced."""
         return self.output.decode("utf-8", "replace")
 
 

@@ -15,16 +15,19 @@ import re
 import shlex
 import subprocess
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle.errors import ExecError
-from treadle.execution.bounded_reads import FileSnapshot
+from treadle.execution.bounded_reads import FileSnapshot, Readers, read_in_thread
 from treadle.execution.sandbox.policy import Policy, contains, policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileSandbox
 from treadle.execution.sandbox.sandbox_modes import is_unconfined, sandbox_for
 from treadle.execution.user_files import read_regular
 from treadle.protocol.app.settings import ReadOnlySandboxPolicy
 from treadle.protocol.app.threads import GitInfo
+
+if TYPE_CHECKING:
+    from treadle.execution.files.files_interface import Files
 
 _ROOT_MARK: Final = ".git"
 _MAX_DEPTH: Final = 128  # directories between the root of a repository and the working directory
@@ -54,6 +57,8 @@ class ProjectFiles:
         self.home: str | None = home
         self.snapshot: FileSnapshot = FileSnapshot() if snapshot is None else snapshot
         self.left_out: dict[str, str] = {}
+        self.readers: Readers | None = None
+        """The threads that may wait for it; None for those of local files."""
         self._confinement: Confinement = (
             ReadOnlySandboxPolicy() if confinement is None or is_unconfined(confinement) else confinement
         )
@@ -76,6 +81,9 @@ class ProjectFiles:
 
     @cached_property
     def _found(self) -> tuple[str | None, list[str]]:
+        return self._find_folders()
+
+    def _find_folders(self) -> tuple[str | None, list[str]]:
         try:
             upwards = [os.path.abspath(self.cwd)]
         except OSError:  # a relative one, and this process is in a directory that was removed
@@ -104,11 +112,24 @@ class ProjectFiles:
         """Where the project begins, without links."""
         return os.path.realpath(self.folders[0] if self.folders else self.cwd)
 
+    def has(self, path: str) -> bool:
+        """Whether there is something at a path, if only a link."""
+        return os.path.lexists(path)
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
+
     def encloses(self, real: str) -> bool:
         """Whether a path without links lies in the project."""
         return contains(self._canonical, real)
 
     # --- what may be read ---
+
+    async def readable(self) -> Files:
+        """The files that commands may read, for who reads by the interface of `Files`."""
+        from treadle.execution.files.local_files import LocalFiles  # few read so
+
+        return LocalFiles(await read_in_thread(lambda: self.policy))
 
     def read(
         self, path: str, limit: int, *, inside: bool = False, owned: bool = True
@@ -213,7 +234,7 @@ def read_git_info(project: ProjectFiles) -> GitInfo | None:
     if root is None:
         return None
     folder = os.path.join(root, ".git")
-    if not os.path.isdir(folder):  # a worktree has a file that says where it is
+    if not project.is_folder(folder):  # a worktree has a file that says where it is
         text = _read(project, folder) or ""
         if not text.startswith("gitdir: "):
             return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, get_args
 
 from msgspec import UNSET, UnsetType
 
@@ -20,7 +20,6 @@ from treadle.arguments import LONGEST_S, one_of, seconds
 from treadle.errors import INVALID_REQUEST, ExecError, TreadleError
 from treadle.execution.process import TERMINATE_GRACE_S, Process
 from treadle.execution.process_values import (
-    SIGNALS,
     Closed,
     Data,
     ExecParams,
@@ -160,7 +159,7 @@ class RemoteProcess(Process):
             await self._backend.call("process/closeStdin", params, Empty, repeat=True)
 
     async def signal(self, name: SignalName) -> None:
-        one_of("name", name, SIGNALS)
+        one_of("name", name, get_args(SignalName))
         if name != "interrupt":
             self._backend.require("process_signals", f"send the signal {name!r}")
         if not self.exited:

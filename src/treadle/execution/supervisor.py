@@ -22,15 +22,17 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from treadle.errors import ExecError, TreadleError
 from treadle.execution import supervisor_program
 from treadle.own_python import isolated_python
+
+if TYPE_CHECKING:
+    from treadle.execution.process_limits import ProcessLimits
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); import supervisor_program; supervisor_program.main()"
@@ -46,7 +48,7 @@ _PROCESS_BITS = 22
 
 
 class SpawnRefused(TreadleError):
-    """The operating system refused: `errno`, and whether the `cwd` or the `program` was the reason."""
+    """The operating system refused: `errno`, and whether the `cwd`, the `program` or the `limits` were the reason."""
 
     def __init__(self, errno: int, what: str) -> None:
         super().__init__(os.strerror(errno))
@@ -116,11 +118,6 @@ class Supervisor:
         """Make the process now rather than at the first command."""
         if self._sock is not None:
             return
-        if not sys.platform.startswith("linux"):
-            raise ExecError(
-                "commands can be run on Linux only: connect to an exec-server on a Linux machine with "
-                "Environment.connect('ws://HOST:PORT')"
-            )
         python = isolated_python("-S", "-c", _BOOT, _FOLDER)
         ours, theirs = socket.socketpair()
         with theirs:
@@ -163,6 +160,7 @@ class Supervisor:
         fds: Sequence[int],
         terminal: bytes | None,
         on_exit: Callable[[int | None], None],
+        limits: ProcessLimits | None = None,
     ) -> SpawnedChild:
         """Start a command. `fds` are its stdin, stdout and stderr, or the one that keeps its terminal open until it has
         opened it by name; one more is its descriptor 3. They belong to the supervisor from here on.
@@ -181,7 +179,10 @@ class Supervisor:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._spawning[number] = (answer, child)
         words = (command.argv, command.arg0, command.cwd, command.env)
-        self._send(("spawn", number, child.tag, len(fds), *words, terminal), fds)
+        held = None
+        if limits is not None:
+            held = (limits.rlimits(), None if limits.cgroup is None else os.fsencode(limits.cgroup))
+        self._send(("spawn", number, child.tag, len(fds), *words, terminal, held), fds)
         try:
             child.pid = await answer
         except asyncio.CancelledError:

@@ -13,6 +13,7 @@ daemonised.
 
     poll ─┬─ SIGCHLD ─▶ reap: "exited"
           ├─ message ─▶ "spawn": put on the tag, start, take off the tag ─▶ "spawned" or "refused"
+          │                      (with limits: by a fork, whose child puts them on before it becomes the command)
           │             "signal": to the process group
           │             "end": a new `FamilyEnding`
           ├─ tick, while something is being ended ─▶ scan /proc once, a step of each ending:
@@ -24,11 +25,13 @@ another's; a family is listed anew before each step, because it may fork while i
 signalled by descriptors, since we are not their parent and a pid may be another's by then.
 
 Messages are marshalled tuples behind a 4-byte length. Owner to supervisor:
-    ("spawn", id, tag, count, argv, arg0 or None, cwd, env, terminal or None)  with so many descriptors
+    ("spawn", id, tag, count, argv, arg0 or None, cwd, env, terminal or None, limits or None)
+        with so many descriptors; limits are pairs for `setrlimit`, and the path of a control group or None
     ("signal", id, signal number)
     ("end", token, first tag, last tag, grace seconds)    TERM, then KILL for a range of tags
 Supervisor to owner:
-    ("spawned", id, pid)   ("refused", id, errno, "cwd" or "program")   ("exited", id, exit code)   ("ended", token)
+    ("spawned", id, pid)   ("refused", id, errno, "cwd", "program" or "limits")
+    ("exited", id, exit code)   ("ended", token)
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ import time
 
 TYPE_CHECKING = False  # as `typing` has it, which this program does without
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 RLIMIT_LOCKS = 10
@@ -211,10 +215,16 @@ def start(
     else:
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)]
     seen = [argv[0] if arg0 is None else arg0, *argv[1:]]
+    options: dict[str, Any] = {"file_actions": actions, "setsid": True, "setsigmask": (), "setsigdef": _RESET}
+    return first_found(argv[0], env, lambda path: os.posix_spawn(path, seen, env, **options))
+
+
+def first_found(program: bytes, env: dict[bytes, bytes], run: Callable[[bytes], int]) -> int:
+    """What `run` gives for the first file of the program that can be executed."""
     failure = 2
-    for path in candidates(argv[0], env):
+    for path in candidates(program, env):
         try:
-            return os.posix_spawn(path, seen, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=_RESET)
+            return run(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
@@ -222,6 +232,79 @@ def start(
         except OSError as error:
             raise StartRefused(error.errno or 0, "program") from None
     raise StartRefused(failure, "program")
+
+
+def start_limited(
+    argv: list[bytes],
+    arg0: bytes | None,
+    cwd: bytes,
+    env: dict[bytes, bytes],
+    fds: list[int],
+    terminal: bytes | None,
+    limits: tuple[list[tuple[int, int]], bytes | None],
+) -> int:
+    """What `start` does, with limits that are there before the command is: it never runs without them."""
+    reader, writer = os.pipe()  # written to when the child fails, and closed when it has become the command
+    pid = os.fork()
+    if pid == 0:
+        while writer < MAX_FDS:  # out of the way of the descriptors that the command gets
+            writer = os.dup(writer)
+        refused = (5, "program")
+        try:
+            become(argv, arg0, cwd, env, fds, terminal, limits)
+        except StartRefused as error:
+            refused = error.errno, error.what
+        except OSError as error:
+            refused = error.errno or 5, "limits"
+        except MemoryError:
+            refused = 12, "limits"
+        finally:
+            os.write(writer, b"%d %s" % (refused[0], refused[1].encode()))
+            os._exit(127)
+    os.close(writer)
+    report = os.read(reader, 64)
+    os.close(reader)
+    if report:
+        os.waitpid(pid, 0)
+        errno, what = report.decode().split()
+        raise StartRefused(int(errno), what)
+    return pid
+
+
+def become(
+    argv: list[bytes],
+    arg0: bytes | None,
+    cwd: bytes,
+    env: dict[bytes, bytes],
+    fds: list[int],
+    terminal: bytes | None,
+    limits: tuple[list[tuple[int, int]], bytes | None],
+) -> None:
+    """Become the command, in a child of our own. Raises `StartRefused`, and `OSError` when a limit cannot be put on."""
+    values, group = limits
+    os.setsid()
+    if group is not None:
+        descriptor = os.open(group + b"/cgroup.procs", os.O_WRONLY)
+        os.write(descriptor, b"0")
+        os.close(descriptor)
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise StartRefused(error.errno or 0, "cwd") from None
+    # The first terminal that a session leader opens becomes its controlling terminal.
+    first = fds if terminal is None else [os.open(terminal, os.O_RDWR)] * 3 + fds[1:]
+    for number, fd in enumerate(first):
+        os.dup2(fd, number)
+        os.set_inheritable(number, True)  # also where both are the same
+    for number in _RESET:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    seen = [argv[0] if arg0 is None else arg0, *argv[1:]]
+    for number, value in values:
+        hard = resource.getrlimit(number)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (value, value))
+    first_found(argv[0], env, lambda path: os.execve(path, seen, env))
 
 
 # --- the loop ---
@@ -329,11 +412,15 @@ class SupervisorLoop:
         cwd: bytes,
         env: dict[bytes, bytes],
         terminal: bytes | None,
+        limits: tuple[list[tuple[int, int]], bytes | None] | None,
     ) -> None:
         fds, self.fds = self.fds[:count], self.fds[count:]
         tagged = self.put_on(tag)
         try:
-            pid = start(argv, arg0, cwd, env, fds, terminal)
+            if limits is None:
+                pid = start(argv, arg0, cwd, env, fds, terminal)
+            else:
+                pid = start_limited(argv, arg0, cwd, env, fds, terminal, limits)
         except StartRefused as refused:
             self.send(("refused", number, refused.errno, refused.what))
         else:

@@ -32,7 +32,7 @@ class Wired:
     """A server's file methods behind what a connection does to params and results: encode and decode them."""
 
     def __init__(self) -> None:
-        self.server = FileMethods(asyncio.to_thread, lambda _method, _params: None)
+        self.server = FileMethods(lambda _method, _params: None)
         self.calls: list[str] = []
 
     async def call(self, method: str, params: Struct) -> Struct:

@@ -28,7 +28,7 @@ class Connection:
     def __init__(self) -> None:
         self.notices: list[tuple[str, Struct]] = []
         self.noticed = asyncio.Event()
-        self.methods = FileMethods(asyncio.to_thread, self._notify)
+        self.methods = FileMethods(self._notify)
 
     def _notify(self, method: str, params: Struct) -> None:
         self.notices.append((method, params))
@@ -80,6 +80,18 @@ async def test_files_and_their_encodings(connection: Connection, uri: str) -> No
     del found["modifiedAtMs"]
     assert found == {"isDirectory": False, "isFile": True, "isSymlink": True, "size": 5, "createdAtMs": 0}
     assert await connection.call("fs/canonicalize", path=f"{uri}/d/../link") == {"path": f"{uri}/a.txt"}
+
+
+async def test_many_paths_are_looked_at_as_each_would_be(connection: Connection, uri: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    paths = [f"{uri}/{name}" for name in ("a.txt", "nope", "link", "loop", "d", "a.txt/x")]
+    one = [await connection.call("fs/getMetadata", path=paths[number]) for number in (0, 2, 4)]
+    found = await connection.call("fs/look", paths=paths)
+    assert found == {"found": [one[0], None, one[1], None, one[2], None]}
+    confined = await connection.call("fs/look", paths=[f"{uri}/d", f"{uri}/a.txt"], sandbox=sandbox(f"{uri}/d", "read"))
+    assert confined == {"found": [one[2], None]}
+    assert await connection.call("fs/look", paths=[]) == {"found": []}
+    assert await connection.code("fs/look", paths=["a.txt"]) == INVALID_PARAMS
 
 
 async def test_directories(connection: Connection, uri: str) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal
 
 from treadle.arguments import wrong_type
-from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, ExecError
+from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND, ExecDenied, ExecError
 from treadle.execution.process_values import Data, as_bytes
 
 MAX_READ_BYTES: Final = 512 * 1024 * 1024
@@ -36,8 +36,6 @@ _CODES: Final = {
 OpenMode = Literal["read", "replace"]
 EntryKind = Literal["directory", "file"]
 Path = str | os.PathLike[str]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +200,6 @@ def _cut(block: Data) -> Iterator[bytes]:
     return (data[start : start + MAX_BLOCK] for start in range(0, len(data), MAX_BLOCK))
 
 
-class ThreadRunner(Protocol):
-    """Runs a blocking function in a worker thread. `asyncio.to_thread` is one."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
-
-
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -223,12 +215,12 @@ def reported(path: str) -> Iterator[None]:
 
 def denied_read(path: str) -> ExecError:
     text = f"{os_text(errno.EACCES)}: the sandbox does not allow reading {shown(path)}; ask for read access to it"
-    return ExecError(text, INVALID_REQUEST)
+    return ExecDenied(text)
 
 
 def denied_write(path: str) -> ExecError:
     text = f"{os_text(errno.EROFS)}: the sandbox does not allow writing {shown(path)}; ask for write access to it"
-    return ExecError(text, INTERNAL_ERROR)
+    return ExecDenied(text, INTERNAL_ERROR)
 
 
 def not_a_file(path: str) -> ExecError:
@@ -238,6 +230,10 @@ def not_a_file(path: str) -> ExecError:
 def refused(text: str) -> ExecError:
     """The error for a request that is wrong in itself or over a limit."""
     return ExecError(text, INVALID_REQUEST)
+
+
+def too_large(path: str, limit: int = MAX_READ_BYTES) -> ExecError:
+    return refused(f"file {shown(path)} is too large to read at once: the limit is {limit} bytes; use blocks")
 
 
 def os_error(number: int) -> OSError:

@@ -7,14 +7,13 @@ refusal is an `ExecError`.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import stat
+from asyncio import to_thread
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +26,6 @@ from treadle.execution.files.files_interface import (
     FileStat,
     OpenMode,
     Path,
-    ThreadRunner,
     WalkLimits,
     WalkOutcome,
     pieces,
@@ -246,48 +244,47 @@ class FileHandles:
 
 
 class LocalFiles(Files):
-    """The files of this machine, under `policy` when there is one. Work is done by `run`, in worker threads."""
+    """The files of this machine, under `policy` when there is one. Work is done in worker threads."""
 
-    def __init__(self, policy: Policy | None = None, *, run: ThreadRunner = asyncio.to_thread) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
         self._access = FileAccess(policy)
-        self._run = run
 
     async def read(self, path: Path) -> bytes:
-        return await self._run(partial(self._access.read, native_path(path)))
+        return await to_thread(self._access.read, native_path(path))
 
     async def write(self, path: Path, data: Data) -> None:
-        await self._run(partial(self._access.write, native_path(path), as_bytes(data, "data")))
+        await to_thread(self._access.write, native_path(path), as_bytes(data, "data"))
 
     async def stat(self, path: Path) -> FileStat:
-        return await self._run(partial(self._access.stat, native_path(path)))
+        return await to_thread(self._access.stat, native_path(path))
 
     async def list(self, path: Path) -> list[DirEntry]:
-        return await self._run(partial(self._access.list, native_path(path)))
+        return await to_thread(self._access.list, native_path(path))
 
     async def mkdir(self, path: Path, *, parents: bool = True) -> None:
-        await self._run(partial(self._access.create_directory, native_path(path), parents))
+        await to_thread(self._access.create_directory, native_path(path), parents)
 
     async def remove(self, path: Path, *, recursive: bool = True, missing_ok: bool = True) -> None:
-        await self._run(partial(self._access.remove, native_path(path), recursive, missing_ok))
+        await to_thread(self._access.remove, native_path(path), recursive, missing_ok)
 
     async def copy(self, source: Path, destination: Path, *, recursive: bool = False) -> None:
-        await self._run(partial(self._access.copy, native_path(source), native_path(destination), recursive))
+        await to_thread(self._access.copy, native_path(source), native_path(destination), recursive)
 
     async def canonicalize(self, path: Path) -> str:
-        return await self._run(partial(self._access.canonicalize, native_path(path)))
+        return await to_thread(self._access.canonicalize, native_path(path))
 
     async def _walk(self, path: Path, limits: WalkLimits) -> WalkOutcome:
-        return await self._run(partial(self._access.walk, native_path(path), limits))
+        return await to_thread(self._access.walk, native_path(path), limits)
 
     async def _blocks(self, path: Path, block_size: int) -> AsyncGenerator[bytes, None]:
         native = native_path(path)
         # A table of one: it closes the file also when we are cancelled while a thread still opens or reads it.
         handles = FileHandles()
         try:
-            await self._run(lambda: handles.open("", native, "read", self._access))
+            await to_thread(handles.open, "", native, "read", self._access)
             offset, eof = 0, False
             while not eof:
-                block, eof = await self._run(partial(handles.read_block, "", offset, block_size))
+                block, eof = await to_thread(handles.read_block, "", offset, block_size)
                 offset += len(block)
                 if block:
                     yield block
@@ -298,10 +295,10 @@ class LocalFiles(Files):
         native, given = native_path(path), blocks_of(blocks)
         handles = FileHandles()
         try:
-            await self._run(lambda: handles.open("", native, "replace", self._access))
+            await to_thread(handles.open, "", native, "replace", self._access)
             offset = 0
             async for piece in pieces(given):
-                await self._run(partial(handles.write_block, "", offset, piece))
+                await to_thread(handles.write_block, "", offset, piece)
                 offset += len(piece)
         finally:
             handles.close_all()

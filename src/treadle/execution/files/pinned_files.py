@@ -8,17 +8,17 @@ and compares the directory, by descriptor. What may be read and written is decid
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import stat
+from asyncio import to_thread
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.errors import INVALID_REQUEST, NOT_FOUND, ExecError
-from treadle.execution.files.files_interface import ThreadRunner, not_a_file, os_error, reported, shown
+from treadle.execution.files.files_interface import not_a_file, os_error, reported, shown
 from treadle.execution.files.safe_open import (
     SEARCH,
     FilePermissions,
@@ -61,11 +61,10 @@ class PinnedTarget:
 class PinnedFiles:
     """The files that `names` led to when this was made by `resolve`. By path of a location; any other is refused."""
 
-    def __init__(self, targets: Iterable[PinnedTarget], policy: Policy | None, run: ThreadRunner) -> None:
+    def __init__(self, targets: Iterable[PinnedTarget], policy: Policy | None) -> None:
         self.targets: dict[str, PinnedTarget] = {target.name: target for target in targets}
         self._permissions = FilePermissions(policy)
         self._lifted = False
-        self._run = run
         self._found: dict[str, PinnedTarget] = {}
         self._directories: dict[str, Identity] = {}
         self._made: set[str] = set()
@@ -79,11 +78,9 @@ class PinnedFiles:
                 self._directories.setdefault(location.directory, location.identity)
 
     @classmethod
-    async def resolve(
-        cls, names: Iterable[str], policy: Policy | None, *, run: ThreadRunner = asyncio.to_thread
-    ) -> PinnedFiles:
+    async def resolve(cls, names: Iterable[str], policy: Policy | None) -> PinnedFiles:
         natives = [native_path(name) for name in names]
-        return await run(lambda: cls(map(_resolve, natives), policy, run))
+        return await to_thread(lambda: cls(map(_resolve, natives), policy))
 
     # --- permissions ---
 
@@ -105,7 +102,7 @@ class PinnedFiles:
 
     async def check(self) -> None:
         """Raise when a name leads elsewhere by now: the result would not be what was asked for."""
-        await self._run(self._check)
+        await to_thread(self._check)
 
     def _check(self) -> None:
         for name, target in self.targets.items():
@@ -115,23 +112,23 @@ class PinnedFiles:
     # --- operations ---
 
     async def read(self, path: str, /) -> bytes:
-        return await self._run(lambda: self._read(path))
+        return await to_thread(self._read, path)
 
     async def write(self, path: str, data: bytes, /) -> None:
         """Create the file, or replace its content in place. A link that was removed comes back as the link it was."""
-        await self._run(lambda: self._write(path, data))
+        await to_thread(self._write, path, data)
 
     async def remove(self, path: str, /, *, recursive: bool, missing_ok: bool) -> None:
         assert not recursive, "only single files, links and directories of our own making are pinned"
         try:
-            await self._run(lambda: self._remove(path))
+            await to_thread(self._remove, path)
         except ExecError as error:
             if not missing_ok or error.code != NOT_FOUND:
                 raise
 
     async def mkdir(self, path: str, /, *, parents: bool) -> None:
         assert not parents, "what is made is known one by one"
-        await self._run(lambda: self._mkdir(path))
+        await to_thread(self._mkdir, path)
 
     def _read(self, path: str) -> bytes:
         file = self._target(path).file.path

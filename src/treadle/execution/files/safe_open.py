@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from treadle.errors import ExecError
 from treadle.execution.files.files_interface import (
     MAX_READ_BYTES,
     denied_read,
     denied_write,
     not_a_file,
     os_error,
-    refused,
-    shown,
+    too_large,
 )
 
 if TYPE_CHECKING:
@@ -181,10 +179,6 @@ def read_all(descriptor: int, path: str) -> bytes:
         else:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     raise too_large(path)
-
-
-def too_large(path: str) -> ExecError:
-    return refused(f"file {shown(path)} is too large to read at once: the limit is {MAX_READ_BYTES} bytes; use blocks")
 
 
 def write_all(descriptor: int, data: bytes) -> None:

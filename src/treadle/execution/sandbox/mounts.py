@@ -33,6 +33,7 @@ Kind = Literal["read", "write", "hidden", "masked"]
 NameState = Literal["held", "theirs", "impossible"]
 
 # Mounted anew by bubblewrap with numbers that nobody can foretell, so they are known by not being those of the host.
+_TABLE: Final = "/proc/self/mountinfo"
 _OWN: Final = ("/dev", "/dev/pts", "/proc")
 _OWN_DEVICES: Final = tuple(f"/dev/{name}" for name in ("full", "null", "random", "tty", "urandom", "zero"))
 
@@ -102,8 +103,11 @@ class MountTable:
 
     @classmethod
     def read(cls) -> MountTable:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            return cls(file.read())
+        try:
+            with open(_TABLE, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+                return cls(file.read())
+        except FileNotFoundError:
+            raise refused("it needs /proc, which is not mounted here: mount -t proc proc /proc") from None
 
     def bound(self, path: str, at: str | None = None) -> str:
         """The line of a bind of `path` at `at`, else at itself. Refuses a path that is no longer canonical."""

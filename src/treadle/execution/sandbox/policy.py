@@ -40,6 +40,8 @@ MAX_RULES: Final = 512  # far above real requests (about ten); keeps the argumen
 _MAX_LINKS: Final = 40  # the kernel's own limit
 _ACCESS: Final[dict[str, Access]] = {"read": "read", "write": "write", "none": "none", "deny": "none"}
 
+_WIDTH: Final[dict[Access, int]] = {"none": 0, "read": 1, "write": 2}
+
 # What `minimal` stands for: programs, libraries and settings of the system, the harmless devices, and /proc. No home
 # directories, no /var, no /run (sockets), no /sys, no disks.
 MINIMAL_PATHS: Final = (
@@ -94,13 +96,26 @@ class Policy:
         return "none"
 
 
+def both(one: Policy | None, other: Policy | None) -> Policy | None:
+    """What both policies allow; None confines nothing."""
+    if one is None or other is None:
+        return other if one is None else one
+    paths = sorted({rule.path for rule in (*one.rules, *other.rules)})
+    rules = (PathRule(path, min(one.access(path), other.access(path), key=_WIDTH.__getitem__)) for path in paths)
+    return Policy(tuple(rules), one.network and other.network)
+
+
 def contains(directory: str, path: str) -> bool:
     """Whether `path` is `directory` or below it; both canonical."""
     return path == directory or directory == "/" or path.startswith(directory + "/")
 
 
-def policy_from_wire(sandbox: Sandbox | None) -> Policy | None:
-    """The policy that the wire's object asks for; None when it asks for no confinement."""
+def policy_from_wire(sandbox: Sandbox | None, *, as_written: bool = False) -> Policy | None:
+    """The policy that the wire's object asks for; None when it asks for no confinement.
+
+    `as_written`: its paths are those of another machine, without links, so nothing is looked for here. Whoever enforces
+    it there resolves them; this policy serves to foresee what that will say.
+    """
     if sandbox is None or sandbox.permissions.type in ("disabled", "external"):
         return None
     permissions = sandbox.permissions
@@ -117,12 +132,15 @@ def policy_from_wire(sandbox: Sandbox | None) -> Policy | None:
         access = _ACCESS.get(entry.access)
         if access is None:
             raise refused(f"{label} has the unknown access {_shown(entry.access)}; known are {', '.join(_ACCESS)}")
-        for path in _named_paths(sandbox, entry, label):
-            found = _resolve(path, sandbox, entry, label)
+        for path in _named_paths(sandbox, entry, label, as_written=as_written):
+            if as_written:
+                found = ResolvedPath(path, os.path.normpath(path), ())
+            else:
+                found = _resolve(path, sandbox, entry, label)
             # Void where nothing is at the path: an entry that says so, one that grants writing, and `minimal`.
             is_minimal = entry.path.value is not None and entry.path.value.kind == "minimal"
             may_be_void = entry.missing_path_behavior == "skip" or access == "write" or is_minimal
-            if may_be_void and not os.path.exists(found.canonical):
+            if may_be_void and not as_written and not os.path.exists(found.canonical):
                 continue
             if chosen.get(found.canonical) != "none":  # a denial is final; else the later entry wins
                 chosen[found.canonical] = access
@@ -160,7 +178,9 @@ def _resolve(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Re
             found = resolve_path(path)
     except (OSError, ValueError) as error:
         raise refused(f"{label}: {_shown(path)} cannot be resolved: {error}") from error
-    if sandbox.canonical_paths is True and entry.path.type == "path" and found.links:
+    value = entry.path.value
+    is_chosen = value is None or (value.kind == "project_roots" and not value.subpath)
+    if sandbox.canonical_paths is True and is_chosen and found.links:
         raise refused(
             f"{_shown(path)} was a path without symbolic links when it was chosen, and now {_shown(found.links[0])} is "
             "one: it was replaced since"
@@ -168,7 +188,7 @@ def _resolve(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Re
     return found
 
 
-def _named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str) -> Iterable[str]:
+def _named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str, *, as_written: bool) -> Iterable[str]:
     """The absolute paths that an entry names, as they were written."""
     value = entry.path.value
     match entry.path.type:
@@ -180,7 +200,15 @@ def _named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str) -> Iterable[
             if value is None:
                 raise refused(f"{label} is special without a value")
         case "glob_pattern":
-            raise refused(f"{label} is a glob_pattern, which cannot be enforced here; list the paths instead")
+            if as_written:
+                return ()
+            if sandbox.protect_orders is not True or entry.access not in ("none", "deny") or entry.path.pattern is None:
+                raise refused(f"{label} is a glob_pattern, which cannot be enforced here; list the paths instead")
+            from treadle.execution.sandbox.profile_rules import matching_paths, split_pattern  # few have one
+
+            file_system = sandbox.permissions.file_system
+            depth = None if file_system is None else file_system.glob_scan_max_depth
+            return matching_paths(*split_pattern(entry.path.pattern), depth)
         case other:
             raise refused(f"{label} has the unknown path type {_shown(other)}")
     subpath = value.subpath

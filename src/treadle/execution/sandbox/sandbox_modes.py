@@ -157,10 +157,11 @@ def _try_out(policy: ProfileSandbox, cwd: str, home: str, *, protect: bool) -> N
 
 async def can_protect() -> bool:
     """Whether something read-only below a writable root can be enforced here. The first answer takes a moment."""
-    return await asyncio.to_thread(_has_bubblewrap)
+    return await asyncio.to_thread(has_bubblewrap)
 
 
-def _has_bubblewrap() -> bool:
+def has_bubblewrap() -> bool:
+    """The same, blocking."""
     # Loaded at the first question about it.
     from treadle.execution.sandbox.bubblewrap import Installation
     from treadle.execution.sandbox.confinement import HOST

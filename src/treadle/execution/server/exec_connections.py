@@ -8,13 +8,15 @@ outlives it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from treadle.errors import (
     INTERNAL_ERROR,
@@ -23,18 +25,23 @@ from treadle.errors import (
     METHOD_NOT_FOUND,
     OVERLOADED,
     SANDBOX_DATA,
+    ExecDenied,
     ExecError,
     MalformedMessage,
     SandboxRefused,
 )
 from treadle.execution.machine import machine_info
 from treadle.execution.server.exec_sessions import DETACHED_S, EventPush, ExecSession, ProcessMethods, Sessions
+from treadle.execution.server.rights import Rights
 from treadle.execution.supervisor import Supervisor
+from treadle.logs import audit
+from treadle.logs.metrics import EXEC_REQUESTS
 from treadle.logs.trace import IDS, new_trace, trace_of
 from treadle.protocol.exec import (
     METHODS,
     AckParams,
     EnvironmentStatus,
+    HttpRequestParams,
     InitializeParams,
     InitializeResult,
     StartParams,
@@ -43,12 +50,14 @@ from treadle.rpc import Notification, Request, RequestId
 from treadle.rpc.message import decode_problem
 from treadle.rpc.peer import UnmatchedAnswer
 from treadle.transport import Channel, RpcLink
+from treadle.transport.address import shown_url
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 1024
 # Requests of one connection that may be under way; more are refused, not queued.
 MAX_IN_FLIGHT = 1024
+# How often to look whether all commands have ended.
+DRAIN_LOOK_S = 0.05
 # What msgspec raises; the last two are not of its own kind.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -58,13 +67,23 @@ _Handler = Callable[[Any], Awaitable[Struct]]
 class ExecServer:
     """The exec-server: serves any number of channels. Use it as an async context manager."""
 
-    def __init__(self, *, detached_s: float = DETACHED_S) -> None:
+    def __init__(
+        self,
+        *,
+        detached_s: float = DETACHED_S,
+        rights: Mapping[str, Rights] | None = None,
+        max_processes: int | None = None,
+    ) -> None:
+        """`detached_s` is the longest that a session waits for its client; `rights` are by the names of tokens."""
+        self._rights: Mapping[str, Rights] = {"": Rights()} if rights is None else rights
         self._supervisor = Supervisor()
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Channel] = set()
         self._closing = False
         self._numbers = itertools.count(1)
-        self.sessions: Sessions = Sessions(self._supervisor, self._spawn, detached_s=detached_s)
+        self.sessions: Sessions = Sessions(
+            self._supervisor, self._spawn, detached_s=detached_s, max_processes=max_processes
+        )
 
     async def __aenter__(self) -> ExecServer:
         return self
@@ -72,29 +91,40 @@ class ExecServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @property
+    def used(self) -> bool:
+        """Whether anybody is connected, or may come back for a session."""
+        return bool(self._connections) or len(self.sessions) > 0
+
     def prepare(self) -> None:
         """Have the helper process ready before the first command asks for it."""
         self._supervisor.start()
 
-    def accept(self, channel: Channel) -> None:
-        """Serve a channel from now on."""
-        if self._closing:  # its handshake ended after the listener was closed
-            channel.close()
-            return
-        if len(self._connections) >= MAX_CONNECTIONS:
-            logger.warning("%s: refused, %d connections are open", channel.peer, MAX_CONNECTIONS)
+    def accept(self, channel: Channel, taken: Callable[[], None] | None = None) -> None:
+        """Serve a channel from now on. `taken` is called when a client begins to use it."""
+        rights = self._rights.get(channel.token_name)
+        if self._closing or rights is None:  # its handshake ended after the listener was closed
             channel.close()
             return
         self._connections.add(channel)
-        self._spawn(self._serve(channel, next(self._numbers)))
+        self._spawn(self._serve(channel, rights, next(self._numbers), taken))
 
-    async def _serve(self, channel: Channel, number: int) -> None:
-        logger.info("client connected", {"client": number, "peer": channel.peer})
+    async def _serve(self, channel: Channel, rights: Rights, number: int, taken: Callable[[], None] | None) -> None:
+        logger.info("client connected", {"client": number, "peer": channel.peer, "token_name": rights.name or None})
         try:
-            await ExecConnection(channel, self.sessions, number).run()
+            await ExecConnection(channel, self.sessions, rights, number, taken).run()
         finally:
             self._connections.discard(channel)
             logger.info("client has left", {"client": number})
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new sessions and commands, and let those that run go on for so long."""
+        self.sessions.draining = True
+        logger.info("draining", {"seconds": seconds, "sessions": len(self.sessions)})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.sessions.busy:  # noqa: ASYNC110 (many things end it, and it is once in a server's life)
+                    await asyncio.sleep(DRAIN_LOOK_S)
 
     async def close(self) -> None:
         """End all connections, sessions and processes."""
@@ -123,10 +153,19 @@ class ExecServer:
 class ExecConnection:
     """One client: speaks the exec-server protocol over its channel until that closes."""
 
-    def __init__(self, channel: Channel, sessions: Sessions, number: int = 0) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        sessions: Sessions,
+        rights: Rights,
+        number: int = 0,
+        taken: Callable[[], None] | None = None,
+    ) -> None:
         """`number` stands for the connection in logs."""
         self._number = number
+        self._taken = taken
         self._sessions = sessions
+        self._rights = rights
         self._link = RpcLink(channel, self, untrusted=True)
         self._push = EventPush(self._link)
         self._session: ExecSession | None = None
@@ -158,22 +197,14 @@ class ExecConnection:
                     self._sessions.detach(self._session)
 
     def probe(self, deadline_s: float) -> None:
-        channel = self._link.channel
-        before = channel.heard_at
-        channel.probe()
-
-        def check() -> None:
-            if not channel.closed and channel.heard_at == before:
-                channel.abort()
-
-        if before is not None:
-            asyncio.get_running_loop().call_later(deadline_s, check)
+        self._link.channel.abort_unless_alive(deadline_s)
 
     # --- what arrives ---
 
     def request_received(self, request: Request) -> None:
         trace = trace_of(request.traceparent) if request.traceparent else new_trace()
-        before = IDS.set({"trace": trace, "request": f"{self._number}:{request.id!s:.80}"})
+        ids = {"trace": trace, "request": f"{self._number}:{request.id!s:.80}"}
+        before = IDS.set({**ids, "token_name": self._rights.name} if self._rights.name else ids)
         try:
             self._hold()
             method = METHODS.get(request.method)
@@ -242,26 +273,39 @@ class ExecConnection:
     # --- handshake ---
 
     def _initialize(self, request_id: RequestId, params: InitializeParams) -> None:
+        if self._taken is not None:
+            self._taken()
         if self._session is not None:
             self._link.fail(request_id, INVALID_REQUEST, "initialize may only be sent once per connection")
             return
         try:
-            session = self._sessions.attach(self, params.resume_session_id)
+            if audit.log is not None:
+                who = {"client": self._number, "name": params.client_name[:80], "peer": self._link.channel.peer}
+                audit.log.record("session", {**who, "resumes": params.resume_session_id})
+            wish = None if params.detach_s is UNSET else params.detach_s
+            session = self._sessions.attach(self, params.resume_session_id, wish, self._rights)
+        except audit.AuditFailed as error:
+            self._link.fail(request_id, INVALID_REQUEST, str(error))
+            return
         except ExecError as error:
+            self._failed("initialize", error)
             self._link.fail(request_id, error.code, error.message)
             return
         self._session = session
-        self._processes = ProcessMethods(session, self._push)
+        self._processes = ProcessMethods(self._sessions, session, self._push)
         self._handlers.update(self._processes.handlers)
         self._handlers["environment/info"] = self._info
         self._handlers["environment/status"] = self._status
         fields = {"client": self._number, "name": params.client_name[:80], "session": session.id}
         logger.info("session resumed" if params.resume_session_id else "session opened", fields)
-        self._link.reply(request_id, InitializeResult(session_id=session.id, environment_info=machine_info()))
+        given = UNSET if wish is None else session.detach_s
+        info = self._rights.info(machine_info())
+        result = InitializeResult(session_id=session.id, environment_info=info, detach_s=given)
+        self._link.reply(request_id, result)
         self._processes.resume_pushes()
 
     async def _info(self, params: Struct) -> Struct:
-        return machine_info()
+        return self._rights.info(machine_info())
 
     async def _status(self, params: Struct) -> Struct:
         return EnvironmentStatus(status="ready")
@@ -271,18 +315,37 @@ class ExecConnection:
     async def _answer(self, request_id: RequestId, name: str, params: Struct) -> None:
         logger.debug("request received", {"method": name})
         try:
+            if audit.log is not None:
+                what = audit.subject(params)
+                if isinstance(params, HttpRequestParams):
+                    what["url"] = shown_url(params.url)  # the rest of it may be a secret
+                audit.log.record("request", {"client": self._number, "method": name, **what})
+            self._rights.check_method(name)
             handler = self._handlers.get(name) or self._load(name)
             self._link.reply(request_id, await handler(params))
+        except audit.AuditFailed as error:
+            self._link.fail(request_id, INVALID_REQUEST, str(error))
         except ExecError as error:
-            logger.info("request failed", {"method": name, "code": error.code})
+            self._failed(name, error)
             data = SANDBOX_DATA if isinstance(error, SandboxRefused) else None
             self._link.fail(request_id, error.code, error.message, data)
         except Exception:
             logger.exception("%s: %s failed", self._link.channel.peer, name)
             self._link.fail(request_id, INTERNAL_ERROR, f"{name} failed inside the server; its log has the details")
         else:
+            EXEC_REQUESTS.add(self._rights.name, "done")
             if isinstance(params, StartParams) and self._processes is not None:
                 self._processes.started(params)
+
+    def _failed(self, method: str, error: ExecError) -> None:
+        """Count and log a request that was answered with an error: for operators, where the token has a name."""
+        denied = isinstance(error, ExecDenied | SandboxRefused)
+        EXEC_REQUESTS.add(self._rights.name, "denied" if denied else "failed")
+        if not denied or not self._rights.limited:
+            logger.info("request failed", {"method": method, "code": error.code})
+            return
+        fields = {"client": self._number, "method": method, "reason": error.message[:500]}
+        self._rights.refusals.add("a request was denied", "request denied", fields)
 
     async def _drained(self) -> None:
         while not self._link.channel.writable and not self._closed.is_set():
@@ -294,13 +357,14 @@ class ExecConnection:
         if name.startswith("fs/"):
             from treadle.execution.server.file_methods import FileMethods
 
-            files = FileMethods(asyncio.to_thread, self._link.notify)
+            files = FileMethods(self._link.notify, self._rights)
             self._handlers.update(files.handlers)
             self._closers.append(files.close)
         else:
             from treadle.execution.server.http_requests import HttpRequests
 
-            http = HttpRequests(self._link.notify, self._drained)
+            environ = {} if self._rights.limited else os.environ
+            http = HttpRequests(self._link.notify, self._drained, environ=environ)
             self._handlers["http/request"] = http.request
             self._closers.append(http.close)
         return self._handlers[name]

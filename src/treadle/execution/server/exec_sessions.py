@@ -1,8 +1,10 @@
 """Sessions of the exec-server: a client's processes, which survive the loss of its connection for a while.
 
-attach ─▶ attached ──connection lost──▶ detached ──`detached_s`──▶ ended, with its processes
+attach ─▶ attached ──connection lost──▶ detached ──`detach_s`──▶ ended, with its processes
              ▲                             │
              └────────── resume ───────────┘
+
+How long a session waits is the client's wish, and at most what the server allows. Meanwhile nothing in it is forgotten.
 
 `ProcessMethods` answers the `process/*` requests of the connection that is attached, and `EventPush` sends it the
 events of the processes: in order, as fast as the peer takes them and no faster. It has no task and no queue of its own:
@@ -15,25 +17,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, convert
 from pybase64 import b64encode
 
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, SESSION_ATTACHED, ExecError
 from treadle.events import Cursor, Gap
 from treadle.execution.local_backend import LocalBackend
 from treadle.execution.local_process import LocalProcess
+from treadle.execution.machine import child_environment
 from treadle.execution.process import TERMINATE_GRACE_S
 from treadle.execution.process_values import ExecParams, Exited, LogEvent, Output
+from treadle.execution.server.rights import Rights
 from treadle.execution.supervisor import Supervisor
 from treadle.execution.uris import path_from_uri
+from treadle.logs.metrics import Gauge
 from treadle.protocol.exec import (
     AckParams,
     ClosedNotice,
     CloseStdinParams,
+    DetachParams,
+    DetachResult,
     Empty,
     ExitedNotice,
     ListResult,
@@ -79,9 +86,13 @@ class Attached(Protocol):
 class ExecSession:
     """One client's processes. At most one connection is attached."""
 
-    def __init__(self, backend: LocalBackend) -> None:
+    def __init__(self, backend: LocalBackend, rights: Rights) -> None:
         self.id: str = str(uuid.uuid4())
         self.backend = backend
+        self.rights = rights
+        self.detach_s: float = DETACHED_S
+        self.reads_on: bool = False
+        """Whether its client has come back to a server that drains, for what it has missed."""
         self.attached: Attached | None = None
         self._acks: dict[LocalProcess, Cursor[LogEvent]] = {}
         self.expiry: asyncio.TimerHandle | None = None
@@ -116,23 +127,32 @@ class Sessions:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         *,
         detached_s: float = DETACHED_S,
+        max_processes: int | None = None,
     ) -> None:
+        self._max_processes = max_processes
+        self.draining: bool = False
         self._supervisor = supervisor
         self._spawn = spawn
-        self._detached_s = detached_s
+        self._longest_s = detached_s
         self._sessions: dict[str, ExecSession] = {}
 
-    def attach(self, connection: Attached, resume_id: str | None) -> ExecSession:
-        """A new session, or the one to resume."""
+    def attach(
+        self, connection: Attached, resume_id: str | None, detach_s: float | None, rights: Rights
+    ) -> ExecSession:
+        """A new session, or the one to resume. `detach_s` is the wish of the client; without one it stays as it is."""
         if resume_id is None:
-            if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_idle_one():
+            self._check_draining("sessions")
+            own = [each for each in self._sessions.values() if each.rights is rights]
+            if rights.limited and len(own) >= rights.entry.sessions and not self._drop_an_idle_one(own):
+                raise rights.denied(f"has {len(own)} sessions open, which is its limit: end one first")
+            if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_idle_one(own):
                 raise ExecError(f"{MAX_SESSIONS} sessions are open: try again later", INVALID_REQUEST)
-            session = ExecSession(LocalBackend(self._supervisor, rereadable=True))
+            bounds = rights if rights.limited else None
+            session = ExecSession(LocalBackend(self._supervisor, rereadable=True, bounds=bounds), rights)
             self._sessions[session.id] = session
-            session.attached = connection
-            return session
+            return self._attached(session, connection, detach_s)
         found = self._sessions.get(resume_id)
-        if found is None:
+        if found is None or found.rights is not rights:  # whose it is, is nobody else's business
             raise ExecError(f"unknown session id {resume_id}", INVALID_REQUEST)
         if found.attached is not None:
             found.attached.probe(PROBE_S)
@@ -140,22 +160,60 @@ class Sessions:
         if found.expiry is not None:
             found.expiry.cancel()
             found.expiry = None
-        found.attached = connection
-        return found
+        found.backend.hold_closed(False)
+        found.reads_on = self.draining
+        return self._attached(found, connection, detach_s)
 
-    def _drop_an_idle_one(self) -> bool:
-        """End the oldest detached session in which nothing runs before its time, for a new one."""
-        for session in self._sessions.values():
-            if session.attached is None and session.expiry is not None and not session.backend.open_processes():
-                session.expiry.cancel()
-                self._expire(session)
-                return True
-        return False
+    def _attached(self, session: ExecSession, connection: Attached, detach_s: float | None) -> ExecSession:
+        session.attached = connection
+        self.wish(session, session.detach_s if detach_s is None else detach_s)
+        return session
+
+    def wish(self, session: ExecSession, detach_s: float) -> float:
+        """How long the session will wait for its client after a loss."""
+        session.detach_s = min(detach_s, self._longest_s)
+        return session.detach_s
+
+    def check_start(self, rights: Rights) -> None:
+        """Raise `ExecError` when no further command may be started for a client."""
+        self._check_draining("commands")
+        sessions = self._sessions.values()
+        if rights.limited:
+            running = sum(each.backend.running for each in sessions if each.rights is rights)
+            if running >= rights.entry.processes:
+                raise rights.denied(f"has {running} commands running, which is its limit: end one first")
+        if self._max_processes is not None and sum(each.backend.running for each in sessions) >= self._max_processes:
+            text = f"{self._max_processes} commands are running, which is this server's limit: try again later"
+            raise ExecError(text, INVALID_REQUEST)
+
+    def _check_draining(self, what: str) -> None:
+        if self.draining:
+            raise ExecError(f"the server is shutting down and takes no new {what}: use another", INVALID_REQUEST)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs, or a client that is away has not read all of one that has ended."""
+        return any(
+            each.backend.running or (each.backend.has_closed and (each.attached is None or each.reads_on))
+            for each in self._sessions.values()
+        )
+
+    def _drop_an_idle_one(self, own: list[ExecSession]) -> bool:
+        """End a detached session of the same client in which nothing runs before its time, for a new one: the oldest,
+        but rather one of which nothing is left to read."""
+        idle = (each for each in own if each.attached is None and not each.backend.running)
+        session = min(idle, key=lambda each: each.backend.has_closed, default=None)
+        if session is None or session.expiry is None:
+            return False
+        session.expiry.cancel()
+        self._expire(session)
+        return True
 
     def detach(self, session: ExecSession) -> None:
         """The connection is gone; the session waits for it to come back, then ends."""
         session.attached = None
-        session.expiry = asyncio.get_running_loop().call_later(self._detached_s, self._expire, session)
+        session.backend.hold_closed(True)
+        session.expiry = asyncio.get_running_loop().call_later(session.detach_s, self._expire, session)
 
     def _expire(self, session: ExecSession) -> None:
         if self._sessions.pop(session.id, None) is not None:
@@ -179,6 +237,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def gauges(self) -> Iterator[Gauge]:
+        """What is true now, for metrics."""
+        sessions = tuple(self._sessions.values())
+        running = sum(len(session.backend.open_processes()) for session in sessions)
+        yield Gauge("treadle_sessions", "Sessions, those that wait for their client included.", len(sessions))
+        detached = sum(session.attached is None for session in sessions)
+        yield Gauge("treadle_sessions_detached", "Sessions whose client is gone and may come back.", detached)
+        yield Gauge("treadle_processes_running", "Commands that run.", running)
+
 
 # --- one connection --------------------------------------------------------------------------------------------------
 
@@ -186,7 +253,8 @@ class Sessions:
 class ProcessMethods:
     """Requests about the processes of a session, answered over the connection that is attached to it."""
 
-    def __init__(self, session: ExecSession, push: EventPush) -> None:
+    def __init__(self, sessions: Sessions, session: ExecSession, push: EventPush) -> None:
+        self._sessions = sessions
         self._session = session
         self._push = push
         self.handlers: Mapping[str, Callable[[Any], Awaitable[Struct]]] = {
@@ -198,6 +266,7 @@ class ProcessMethods:
             "process/resize": self._resize,
             "process/closeStdin": self._close_stdin,
             "process/list": self._list,
+            "session/detach": self._detach,
         }
 
     def resume_pushes(self) -> None:
@@ -225,13 +294,19 @@ class ProcessMethods:
             raise ExecError("this server has no managed network: the process was not started", INVALID_REQUEST)
         if params.shell_snapshot is not None:
             raise ExecError("this server has no shell snapshots: the process was not started", INVALID_REQUEST)
+        rights = self._session.rights
+        env, env_policy = params.env, params.env_policy
+        if rights.limited:
+            rights.check_cwd(cwd)
+            env, env_policy = child_environment(env, env_policy, rights.environment()), None
+        self._sessions.check_start(rights)
         process = await self._session.backend.start(
             ExecParams(
                 process_id=params.process_id,
                 argv=params.argv,
                 cwd=cwd,
-                env=params.env,
-                env_policy=params.env_policy,
+                env=env,
+                env_policy=env_policy,
                 tty=params.tty,
                 pipe_stdin=params.pipe_stdin,
                 arg0=params.arg0,
@@ -295,20 +370,11 @@ class ProcessMethods:
         return Empty()
 
     async def _list(self, params: NoParams) -> ListResult:
-        return ListResult(
-            processes=tuple(
-                ProcessSummary(
-                    process_id=info.process_id,
-                    argv=info.argv,
-                    tty=info.tty,
-                    next_seq=info.next_seq,
-                    exited=info.exited,
-                    exit_code=info.exit_code,
-                    closed=info.closed,
-                )
-                for info in await self._session.backend.processes()
-            )
-        )
+        found = await self._session.backend.processes()
+        return ListResult(processes=convert(found, tuple[ProcessSummary, ...], from_attributes=True))
+
+    async def _detach(self, params: DetachParams) -> DetachResult:
+        return DetachResult(detach_s=self._sessions.wish(self._session, params.detach_s))
 
     def _known(self, process_id: str) -> LocalProcess:
         backend = self._session.backend

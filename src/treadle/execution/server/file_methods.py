@@ -7,15 +7,17 @@ open: file handles and watches. Does not decode messages and does not send repli
 from __future__ import annotations
 
 import binascii
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.execution.files.file_watching import MissingWatches
-from treadle.execution.files.files_interface import ThreadRunner, WalkLimits
+from treadle.execution.files.files_interface import WalkLimits
 from treadle.execution.files.local_files import FileAccess, FileHandles
+from treadle.execution.server.rights import Rights
 from treadle.execution.uris import path_from_uri, uri_from_path
 from treadle.protocol import exec as wire
 
@@ -26,8 +28,8 @@ Handler = Callable[[Any], Awaitable[Struct]]
 class FileMethods:
     """The file side of one connection."""
 
-    def __init__(self, run: ThreadRunner, notify: Callable[[str, Struct], None]) -> None:
-        self._run = run
+    def __init__(self, notify: Callable[[str, Struct], None], rights: Rights | None = None) -> None:
+        self._rights = rights or Rights()
         self._handles = FileHandles()
         self._watches = MissingWatches(
             lambda watch_id: notify("fs/missingChanged", wire.MissingChangedNotice(watch_id=watch_id))
@@ -37,6 +39,7 @@ class FileMethods:
             "fs/writeFile": self._write_file,
             "fs/createDirectory": self._create_directory,
             "fs/getMetadata": self._get_metadata,
+            "fs/look": self._look,
             "fs/canonicalize": self._canonicalize,
             "fs/readDirectory": self._read_directory,
             "fs/walk": self._walk,
@@ -56,7 +59,7 @@ class FileMethods:
 
     async def _read_file(self, params: wire.FollowParams) -> Struct:
         path = path_from_uri(params.path)
-        data = await self._run(lambda: _access(params.sandbox).read(path, params.follow_symlinks))
+        data = await to_thread(lambda: self._access(params.sandbox).read(path, params.follow_symlinks))
         return wire.ReadFileResult(data_base64=data)
 
     async def _write_file(self, params: wire.WriteFileParams) -> Struct:
@@ -64,38 +67,47 @@ class FileMethods:
 
         def write() -> None:
             data = decode_base64(params.data_base64)
-            _access(params.sandbox).write(path, data, params.follow_symlinks)
+            self._access(params.sandbox).write(path, data, params.follow_symlinks)
 
-        await self._run(write)
+        await to_thread(write)
         return wire.Empty()
 
     async def _create_directory(self, params: wire.CreateDirectoryParams) -> Struct:
         path = path_from_uri(params.path)
-        await self._run(lambda: _access(params.sandbox).create_directory(path, params.recursive))
+        await to_thread(lambda: self._access(params.sandbox).create_directory(path, params.recursive))
         return wire.Empty()
 
     async def _get_metadata(self, params: wire.FollowParams) -> Struct:
         path = path_from_uri(params.path)
-        found = await self._run(lambda: _access(params.sandbox).stat(path, params.follow_symlinks))
-        return wire.Metadata(
-            is_directory=found.is_directory,
-            is_file=found.is_file,
-            is_symlink=found.is_symlink,
-            size=found.size,
-            created_at_ms=found.created_at_ms,
-            modified_at_ms=found.modified_at_ms,
-        )
+        found = await to_thread(lambda: self._access(params.sandbox).stat(path, params.follow_symlinks))
+        return convert(found, wire.Metadata, from_attributes=True)
+
+    async def _look(self, params: wire.LookParams) -> Struct:
+        paths = [path_from_uri(path) for path in params.paths]
+
+        def look() -> Struct:
+            access = self._access(params.sandbox)
+
+            def stat(path: str) -> wire.Metadata | None:
+                try:
+                    return convert(access.stat(path), wire.Metadata, from_attributes=True)
+                except ExecError:  # whatever is wrong with one path, the others can be looked at
+                    return None
+
+            return wire.LookResult(found=tuple(map(stat, paths)))
+
+        return await to_thread(look)
 
     async def _canonicalize(self, params: wire.PathParams) -> Struct:
         path = path_from_uri(params.path)
-        canonical = await self._run(lambda: _access(params.sandbox).canonicalize(path))
+        canonical = await to_thread(lambda: self._access(params.sandbox).canonicalize(path))
         return wire.CanonicalizeResult(path=uri_from_path(canonical))
 
     async def _read_directory(self, params: wire.PathParams) -> Struct:
         path = path_from_uri(params.path)
 
         def read() -> Struct:
-            entries = _access(params.sandbox).list(path)
+            entries = self._access(params.sandbox).list(path)
             return wire.ReadDirectoryResult(
                 entries=tuple(
                     wire.DirectoryEntry(file_name=entry.name, is_directory=entry.is_directory, is_file=entry.is_file)
@@ -103,62 +115,68 @@ class FileMethods:
                 )
             )
 
-        return await self._run(read)
+        return await to_thread(read)
 
     async def _walk(self, params: wire.WalkParams) -> Struct:
         path = path_from_uri(params.path)
-        limits = WalkLimits(
-            max_depth=params.options.max_depth,
-            max_directories=params.options.max_directories,
-            max_entries=params.options.max_entries,
-            follow_directory_symlinks=params.options.follow_directory_symlinks,
-            prune_hidden_directories=params.options.prune_hidden_directories,
-        )
+        limits = convert(params.options, WalkLimits, from_attributes=True)
 
         def walk() -> Struct:
-            outcome = _access(params.sandbox).walk(path, limits)
+            outcome = self._access(params.sandbox).walk(path, limits)
             return wire.WalkResult(
                 entries=tuple(wire.WalkEntry(path=uri_from_path(e.path), kind=e.kind) for e in outcome.entries),
                 errors=tuple(wire.WalkError(path=uri_from_path(e.path), message=e.message) for e in outcome.errors),
                 truncated=outcome.truncated,
             )
 
-        return await self._run(walk)
+        return await to_thread(walk)
 
     async def _remove(self, params: wire.RemoveParams) -> Struct:
         path = path_from_uri(params.path)
-        await self._run(
-            lambda: _access(params.sandbox).remove(path, params.recursive, params.force, params.follow_symlinks)
+        await to_thread(
+            lambda: self._access(params.sandbox).remove(path, params.recursive, params.force, params.follow_symlinks)
         )
         return wire.Empty()
 
     async def _copy(self, params: wire.CopyParams) -> Struct:
         source = path_from_uri(params.source_path, field="sourcePath")
         destination = path_from_uri(params.destination_path, field="destinationPath")
-        await self._run(lambda: _access(params.sandbox).copy(source, destination, params.recursive))
+        await to_thread(lambda: self._access(params.sandbox).copy(source, destination, params.recursive))
         return wire.Empty()
 
     async def _open(self, params: wire.OpenParams) -> Struct:
         path = path_from_uri(params.path)
-        await self._run(lambda: self._handles.open(params.handle_id, path, params.mode, _access(params.sandbox)))
+        await to_thread(lambda: self._handles.open(params.handle_id, path, params.mode, self._access(params.sandbox)))
         return wire.OpenResult(handle_id=params.handle_id)
 
     async def _read_block(self, params: wire.ReadBlockParams) -> Struct:
-        chunk, eof = await self._run(lambda: self._handles.read_block(params.handle_id, params.offset, params.length))
+        chunk, eof = await to_thread(lambda: self._handles.read_block(params.handle_id, params.offset, params.length))
         return wire.ReadBlockResult(chunk=chunk, eof=eof)
 
     async def _write_block(self, params: wire.WriteBlockParams) -> Struct:
-        await self._run(lambda: self._handles.write_block(params.handle_id, params.offset, params.chunk))
+        await to_thread(lambda: self._handles.write_block(params.handle_id, params.offset, params.chunk))
         return wire.Empty()
 
     async def _close(self, params: wire.CloseParams) -> Struct:
-        await self._run(lambda: self._handles.close(params.handle_id))
+        await to_thread(lambda: self._handles.close(params.handle_id))
         return wire.Empty()
 
     async def _watch_missing(self, params: wire.WatchMissingParams) -> Struct:
         missing = [path_from_uri(uri, field="missing") for uri in params.missing]
         present = None if params.present is None else path_from_uri(params.present, field="present")
         return wire.WatchMissingResult(watching=self._watches.add(params.watch_id, missing, present))
+
+    def _access(self, sandbox: wire.Sandbox | None) -> FileAccess:
+        """The files under a sandbox and the client's rights. Resolving a policy looks at the disk, so this belongs in
+        the worker thread too."""
+        held = self._rights.file_policy()
+        if sandbox is None:
+            return FileAccess(held)
+        # With the first sandbox.
+        from treadle.execution.sandbox.policy import both
+        from treadle.execution.sandbox.remote_sandbox import enforced_policy
+
+        return FileAccess(both(enforced_policy(sandbox, mounts=False), held))
 
 
 def decode_base64(text: str) -> bytes:
@@ -172,12 +190,3 @@ def decode_base64(text: str) -> bytes:
         message = f"fs/writeFile requires valid base64 dataBase64: {error}; use the standard alphabet with padding"
         raise ExecError(message, INVALID_REQUEST) from error
     return data
-
-
-def _access(sandbox: wire.Sandbox | None) -> FileAccess:
-    """The files under a sandbox. Resolving its policy looks at the disk, so this belongs in the worker thread too."""
-    if sandbox is None:
-        return FileAccess()
-    from treadle.execution.sandbox.policy import policy_from_wire  # loaded at the first request with a sandbox
-
-    return FileAccess(policy_from_wire(sandbox))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -41,7 +41,8 @@ class HttpRequests:
     """The HTTP requests of one connection; `close` ends what is still streaming.
 
     The caller should send the reply of a streamed request before it next suspends: the first delta may follow at once.
-    `drained`, when given, is awaited after each delta, so that a slow reader slows down the download.
+    `drained`, when given, is awaited after each delta, so that a slow reader slows down the download. `environ` has the
+    variables that headers may name.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class HttpRequests:
         notify: Callable[[str, Struct], None],
         drained: Callable[[], Awaitable[None]] | None = None,
         *,
+        environ: Mapping[str, str] = os.environ,
         max_body: int = MAX_BODY,
         max_streams: int = MAX_STREAMS,
     ) -> None:
         self._notify = notify
         self._drained = drained
+        self._environ = environ
         self._max_body = max_body
         self._max_streams = max_streams
         self._client: httpx2.AsyncClient | None = None
@@ -64,7 +67,7 @@ class HttpRequests:
 
     async def request(self, params: HttpRequestParams) -> HttpResult:
         """Make one request. With `streamResponse` the result has no body; it follows as notifications."""
-        call = _prepare(params)
+        call = _prepare(params, self._environ)
         if not params.stream_response:
             response = await self._send(call)
             body = bytearray()
@@ -175,7 +178,7 @@ class _Call:
     deadline: float | None
 
 
-def _prepare(params: HttpRequestParams) -> _Call:
+def _prepare(params: HttpRequestParams, environ: Mapping[str, str]) -> _Call:
     if not _TOKEN.fullmatch(params.method):
         raise ExecError("http/request method is invalid: invalid HTTP method", INVALID_PARAMS)
     try:
@@ -194,7 +197,7 @@ def _prepare(params: HttpRequestParams) -> _Call:
         deadline = asyncio.get_running_loop().time() + params.timeout_ms / 1000
     return _Call(
         params=params,
-        headers=tuple(_header(header) for header in params.headers),
+        headers=tuple(_header(header, environ) for header in params.headers),
         names_from_environment=frozenset(
             header.name.lower() for header in params.headers if header.value_env_var is not None
         ),
@@ -203,16 +206,16 @@ def _prepare(params: HttpRequestParams) -> _Call:
     )
 
 
-def _header(header: HttpHeader) -> tuple[str, str]:
+def _header(header: HttpHeader, environ: Mapping[str, str]) -> tuple[str, str]:
     if not _TOKEN.fullmatch(header.name):
         raise ExecError("http/request header name is invalid: it must be an HTTP token", INVALID_PARAMS)
     value = header.value
     if header.value_env_var is not None:
-        secret = os.environ.get(header.value_env_var)
+        secret = environ.get(header.value_env_var)
         if secret is None:
             raise ExecError(
                 f"http/request header `{header.name}` needs the environment variable `{header.value_env_var}`,"
-                " which is not set for this server",
+                " which is not set for this server, or not for this client",
                 INVALID_PARAMS,
             )
         value += secret
