@@ -26,8 +26,10 @@ if TYPE_CHECKING:
         PERSONALITIES,
         SUMMARY_PREFIX,
         environment_text,
+        environments_text,
         goal_text,
         instructions_text,
+        moved_text,
         permissions_text,
     )
 
@@ -44,8 +46,10 @@ _MODULES = {
         "PERSONALITIES",
         "SUMMARY_PREFIX",
         "environment_text",
+        "environments_text",
         "goal_text",
         "instructions_text",
+        "moved_text",
         "permissions_text",
     ),
     "configuration": ("Config", "LoadedConfig", "built_in_config", "files_mark", "load_config"),
@@ -76,6 +80,7 @@ __all__ = [
     "built_in_config",
     "config_view",
     "environment_text",
+    "environments_text",
     "files_mark",
     "find_home",
     "find_instructions",
@@ -84,6 +89,7 @@ __all__ = [
     "list_models",
     "load_config",
     "model_facts",
+    "moved_text",
     "permissions_text",
     "read_document",
     "write_values",
@@ -106,8 +112,10 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.config.config_access import remember_tool_approval
     from treadle.config.configuration import check_document, secret_variables
+    from treadle.config.environment_settings import EnvironmentConfig
     from treadle.config.file_settings import AutoReview, ELSEWHERE, ELSEWHERE_IN_TABLE, FileSettings, IGNORED, SILENT
-    from treadle.config.file_settings import SkillRule, SkillSettings, WebSearchLocation, WebSearchTable, read_values
+    from treadle.config.file_settings import SkillRule, SkillSettings, TerminalSettings, WebSearchLocation
+    from treadle.config.file_settings import WebSearchTable, read_values
     from treadle.config.layers import FoundKey, Layers, VARIABLES, expand, join_key, lookup, merge, nest
     from treadle.config.layers import parse_override, parse_overrides, split_key
     from treadle.config.login import Credential, StoredKeys, find_credential, key_source

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from treadle.config.file_settings import ELSEWHERE, IGNORED, SILENT, FileSettings, ParsedValues, read_values
 from treadle.config.home_files import CONFIG_FILE, Document, config_path, read_document
@@ -42,13 +42,16 @@ from treadle.protocol.app.settings import (
 from treadle.secrets import is_secret
 
 if TYPE_CHECKING:
+    from treadle.config.environment_settings import Environments
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.protocol.exec import EnvPolicy
 
 # For `treadle exec` alone, as with Codex: the key of one run.
 RUN_KEY_VARIABLE: Final = "CODEX_API_KEY"
 
-_SECTIONS: Final = ("model_providers", "mcp_servers")
+ENVIRONMENTS: Final = "environments.toml"
+EXEC_SERVER: Final = "CODEX_EXEC_SERVER_URL"
+_SECTIONS: Final = ("model_providers", "mcp_servers", "environments")
 _MAX_INSTRUCTIONS: Final = 1024 * 1024
 _SETTLED_NS: Final = 1_000_000_000
 
@@ -67,6 +70,8 @@ class Config(FileSettings, frozen=True, kw_only=True):
     """What the user's tables say of models, by their names."""
     mcp_servers: Mapping[str, McpServerConfig] = {}
     """The MCP servers by name, in the order of the file, also those that are disabled or cannot be used."""
+    environments: Environments | None = None
+    """Other machines, where some are configured; not in the configuration of a thread."""
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -226,6 +231,11 @@ def load_config(home: Path, *, overrides: Iterable[str] = (), environ: Mapping[s
         raise ConfigError.of([*errors, *_invalid(layers, read_values(layers.effective()))])
     loaded = _resolve(home, layers)
     loaded.config.base_instructions()  # a missing file is reported now, not by every turn
+    if "environments" in loaded.config.document or EXEC_SERVER in environ or os.path.lexists(home / ENVIRONMENTS):
+        from treadle.config.environment_settings import read_environments  # few have them
+
+        environments, wrong = read_environments(home, layers, environ)
+        loaded = LoadedConfig(structs.replace(loaded.config, environments=environments), (*loaded.warnings, *wrong))
     return loaded
 
 
@@ -245,7 +255,7 @@ def files_mark(home: Path) -> object:
         except OSError as error:
             return (error.errno or 0,)
 
-    return [mark(os.path.join(home, name)) for name in (CONFIG_FILE, "auth.json", "keys.json")]
+    return [mark(os.path.join(home, name)) for name in (CONFIG_FILE, "auth.json", "keys.json", ENVIRONMENTS)]
 
 
 def built_in_config(home: Path) -> Config:
@@ -360,14 +370,14 @@ def _invalid(layers: Layers, reading: ParsedValues) -> list[ConfigError]:
 
 
 def secret_variables(document: Mapping[str, Any]) -> Iterator[str]:
-    """The environment variables that a configuration names as holding keys: those of every provider and server, used or
-    not, usable or not. Commands never inherit them."""
+    """The environment variables that a configuration names as holding keys: those of every provider, server and
+    environment, used or not, usable or not. Commands never inherit them."""
     for section in _SECTIONS:
         tables = document.get(section)
         for table in tables.values() if isinstance(tables, Mapping) else ():
             if isinstance(table, Mapping):
                 headers = table.get("env_http_headers")
-                named = [table.get("env_key"), table.get("bearer_token_env_var")]
+                named = [table.get("env_key"), table.get("bearer_token_env_var"), table.get("token_env_var")]
                 named += headers.values() if isinstance(headers, Mapping) else ()
                 yield from (name for name in named if isinstance(name, str) and name)
 

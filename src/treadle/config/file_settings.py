@@ -31,6 +31,7 @@ PROJECT_DOC_MAX_BYTES: Final = 32 * 1024
 Text: TypeAlias = Annotated[str, Meta(min_length=1)]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**53)]
 Size: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
+Dollars: TypeAlias = Annotated[float, Meta(gt=0)]
 ListTokens: TypeAlias = Annotated[int, Meta(ge=1, le=10_000)]
 
 
@@ -92,21 +93,44 @@ class Agents(Struct, frozen=True, kw_only=True):
     max_concurrent_threads_per_session: Count | None = None
     """The same, by another name of Codex's; it goes before `max_threads`."""
     max_depth: Size = 1
-    """How deep they may be: with 1, sub-agents have none of their own."""
+    """How deep sub-agents may be nested: with 1, they have none of their own."""
     max_spawns_per_turn: Count = 100
-    """How many a thread may start in one turn. Only Treadle."""
+    """How many sub-agents a thread may start in one turn. Only Treadle."""
     interrupt_children: bool = True
-    """Whether they are interrupted together with the thread that they work for. Only Treadle."""
+    """Whether sub-agents are interrupted together with the thread that they work for. Only Treadle."""
     wake_parent: bool = False
     """Whether a thread that waits for its user goes on when one of its sub-agents is done. Only Treadle."""
+    engines: tuple[Text, ...] = ()
+    """Other agent programs (`claude`, `codex`, `opencode`, `pi`, …) that the model may start as sub-agents. Only
+    Treadle."""
     default_subagent_model: Text | None = None
-    """Their model, where neither the call nor the role names one; without it, that of the thread."""
+    """The model of sub-agents, where neither the call nor the role names one; without it, that of the thread."""
     default_subagent_reasoning_effort: Text | None = None
-    """How much they think, likewise."""
+    """How much sub-agents think, where neither the call nor the role says it."""
 
     @property
     def most(self) -> int:
         return self.max_concurrent_threads_per_session or self.max_threads
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """What a turn and a thread may use, those of sub-agents counted with it. See [the page on limits](limits.md)."""
+
+    turn_iterations: Size | None = None
+    """How many rounds of tool calls a turn may have. After them the model answers without tools."""
+    turn_tokens: Count | None = None
+    """How many tokens a turn may use."""
+    turn_cost_usd: Dollars | None = None
+    """What a turn may cost, in dollars."""
+    thread_tokens: Count | None = None
+    """How many tokens a thread may use in all its turns."""
+    thread_cost_usd: Dollars | None = None
+    """What a thread may cost, in dollars."""
+
+    def over(self, base: Budget) -> Budget:
+        """This one, with the values of `base` where it has none."""
+        own = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(base, **own)
 
 
 class Features(Struct, frozen=True, kw_only=True):
@@ -122,6 +146,8 @@ class Features(Struct, frozen=True, kw_only=True):
     """Whether the model can ask the user questions outside of plan mode too."""
     multi_agent: bool = True
     """Whether the model can start sub-agents."""
+    undo: bool = True
+    """Whether files are copied into the home before a turn changes them, so that they can be put back."""
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
@@ -198,6 +224,28 @@ class SkillSettings(Struct, frozen=True, kw_only=True):
     """How many tokens that list may have. Without it, 2 % of the context window."""
 
 
+class Retention(Struct, frozen=True, kw_only=True):
+    """How long threads are stored. Only Treadle."""
+
+    max_age_days: Count | None = None
+    """Threads that nobody has used for so many days are deleted, with their sub-agents, by servers that listen; what a
+    server has in memory stays. Without it, nothing is deleted."""
+
+
+class TerminalSettings(Struct, frozen=True, kw_only=True):
+    """How `treadle chat` calls you when you are away. The other keys of this table are about Codex's own screen, and
+    passed over."""
+
+    notifications: bool | tuple[str, ...] = True
+    """Whether `treadle chat` calls you when you are away, or for what: `agent-turn-complete`, `approval-requested`."""
+    notification_method: Literal["auto", "osc9", "bel"] = "auto"
+    """How it calls you: by a desktop notification of the terminal (`osc9`) or by its bell (`bel`). `auto`: the first in
+    terminals that are known to show it."""
+    notification_condition: Literal["unfocused", "always"] = "unfocused"
+    """When it calls you: `unfocused` if you have pressed no key for ten seconds and the terminal has lost the focus, or
+    cannot tell; `always` also when you look."""
+
+
 class FileSettings(Struct, frozen=True, kw_only=True):
     """Every key of `config.toml` that is read, except the tables of MCP servers, providers, models, permissions and
     profiles."""
@@ -245,6 +293,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     """Names of files that are read where there is no `AGENTS.md`."""
     shell_environment_policy: ShellEnvironment = ShellEnvironment()
     skills: SkillSettings = SkillSettings()
+    retention: Retention = Retention()
     tool_output_token_limit: Count | None = None
     """How many tokens the model gets of the output of one tool call; what is more is cut out of the middle. A token is
     counted as four bytes."""
@@ -257,14 +306,17 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     """Whether the model can search the web, and how fresh it is: `cached` fetches nothing anew, `indexed` only pages
     that are in the index already, `live` all. It needs a [provider that searches, or an endpoint](web-search.md)."""
     agents: Agents = Agents()
+    budget: Budget = Budget()
     hooks: HookSettings = HookSettings()
     notify: tuple[str, ...] = ()
-    """A program, with its arguments, that is run after each turn. It gets one more: what was said, as JSON."""
+    """A program, with its arguments, that is run after each turn. It gets one more argument: what was said, as JSON."""
     tools: dict[str, ToolSwitch | bool] = {}
+    tui: TerminalSettings = TerminalSettings()
     hide_agent_reasoning: bool = False
     """Whether `treadle exec` and `treadle chat` show nothing of what the model thinks."""
     show_raw_agent_reasoning: bool = False
-    """Whether they show the thoughts themselves besides their summaries, where the model sends them."""
+    """Whether `treadle exec` and `treadle chat` show the thoughts themselves besides their summaries, where the model
+    sends them."""
     mcp_model_approvals: bool = False
     """Whether the model of an MCP client may answer approvals of turns that it runs by `treadle mcp-server`, where the
     client cannot ask its user."""
@@ -311,7 +363,7 @@ SILENT: Final = frozenset(
         *("js_repl_node_path", "log_dir", "mcp_enterprise_managed_auth", "mcp_oauth_callback_port"),
         *("mcp_oauth_callback_url", "mcp_optional_startup_grace_ms", "notice"),
         *("oss_provider", "otel", "preferred_auth_method", "realtime"),
-        *("suppress_unstable_features_warning", "tui", "windows", "windows_wsl_setup_acknowledged"),
+        *("suppress_unstable_features_warning", "windows", "windows_wsl_setup_acknowledged"),
     ]
 )
 
@@ -362,7 +414,7 @@ class InvalidValue(Struct, frozen=True):
     problem: str
 
 
-ELSEWHERE: Final = frozenset({"mcp_servers", "model_providers", "models", "permissions", "profiles"})
+ELSEWHERE: Final = frozenset({"environments", "mcp_servers", "model_providers", "models", "permissions", "profiles"})
 # What an ignored key may say: it asks for nothing that is not so.
 _NOTHING: Final[tuple[object, ...]] = ({}, [], {"enabled": False})
 # The policy that Codex had before `on-request`, and that it reads no more.
@@ -383,6 +435,7 @@ _ALLOWED: Final[dict[Any, str]] = {
     Text: "a text that is not empty",
     Count: "a whole number from 1",
     Size: "a whole number from 0",
+    Dollars: "a number above 0",
     ListTokens: "a whole number from 1 to 10000",
     tuple[Text, ...]: "a list of texts that are not empty",
     tuple[SkillRule, ...]: "a list of tables with `path` or `name`, and `enabled`",
@@ -412,6 +465,8 @@ def read_values(table: Mapping[str, Any]) -> ParsedValues:
             if isinstance(wanted, type) and issubclass(wanted, Struct):
                 if key == "agents" and isinstance(value, Mapping):  # the tables in it are roles: see `agent_roles`
                     value = {name: each for name, each in value.items() if not isinstance(each, Mapping)}
+                if key == "tui" and isinstance(value, Mapping):
+                    value = {name: each for name, each in value.items() if name in _types(wanted)}
                 if (found := _read_table(_types(wanted), (key,), value, reading)) is not None:
                     reading.values[key] = wanted(**found)
             elif key == "tools":

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CONFIG_FILE: Final = "config.toml"
 PRIVATE: Final = 0o600
+# Clients on other systems look for keys too, and Windows has neither of the two.
+READING: Final[int] = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 MAX_BYTES: Final = 4 * 1024 * 1024  # a thousand times a long one; more is not a configuration
 
 # A process that rewrites a file has the lock for milliseconds: one that is held longer belongs to a process that hangs.
@@ -151,7 +153,7 @@ def version_of(data: bytes) -> str:
 def _read(path: Path) -> bytes:
     try:
         # Not blocking: the name could be that of a pipe.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, READING)
     except FileNotFoundError:
         if path.is_symlink():
             raise ConfigError("it is a symbolic link to nothing; correct the link", path=str(path)) from None

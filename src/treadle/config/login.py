@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from treadle.config.home_files import PRIVATE, locked, make_home, replace_file
+from treadle.config.home_files import PRIVATE, READING, locked, make_home, replace_file
 from treadle.config.problems import ConfigError
 from treadle.llm.known_providers import KEY_HEADERS, OPENAI, OPENAI_KEY_VARIABLE
 from treadle.llm.provider import KeySource, ProviderConfig
@@ -288,7 +288,7 @@ class StoredKeys:
     def _read(self) -> dict[str, str]:
         try:
             # Not blocking: the name could be that of a pipe.
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self.path, READING)
         except FileNotFoundError:
             return {}
         except OSError as error:

@@ -76,7 +76,7 @@ class McpServerTable(Struct, frozen=True, kw_only=True):
     http_headers_helper: Text | None = None
     """A command that prints more headers, as one JSON object."""
     auth: Literal["oauth", "chatgpt"] | None = None
-    """How to log in to it: `oauth`. A login with ChatGPT, which Codex has, there is none here."""
+    """How to log in to it: `oauth`. A login with ChatGPT, which Codex has, is not offered."""
     scopes: tuple[str, ...] | None = None
     """What a login asks for; without it, what the server says."""
     oauth: OAuthTable = OAuthTable()

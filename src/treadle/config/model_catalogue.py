@@ -7,7 +7,7 @@ well; it only has to be configured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,11 +28,16 @@ if TYPE_CHECKING:
     from treadle.llm.provider_models import ModelListing
 
 CONTEXT_WINDOW: Final = 272_000
+# Where a thread is compacted whose model nobody knows, at a server of which nobody knows what it runs: few have less.
+# Clients are sent the window that the real codex assumes.
+CAREFUL_WINDOW: Final = 128_000
 """Tokens, for a model of which nothing else is known."""
 
 _USABLE_PERCENT: Final = 95  # headroom for what the provider adds
 _COMPACT_PERCENT: Final = 90  # early enough that the request for the summary still fits
 
+# Whose models are the long ones, also those that are newer than the catalogue.
+_VENDORS: Final = (None, OPENAI, ANTHROPIC, OFFLINE)
 _FAMILIES: Final = {OPENAI: "gpt-", ANTHROPIC: "claude-", OFFLINE: OFFLINE}
 
 EFFORTS: Final = (
@@ -62,6 +67,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     freeform_patch: bool
     supports_images: bool
     tool_search: bool = False
+    window_from: Literal["user", "server", "catalogue", "nobody"] = "catalogue"
+    """Who says how long the context is; where nobody does, a window is assumed."""
 
 
 _PRIORITY: Final = ModelServiceTier(id="priority", name="Fast", description="Answers sooner, at a higher price")
@@ -152,15 +159,26 @@ def list_models(config: Config, params: ModelListParams, offers: Sequence[ModelL
     return ModelListResponse(data=tuple(listed[start:stop]), next_cursor=str(stop) if stop < len(listed) else None)
 
 
-def model_facts(model_id: str, config: Config) -> ModelFacts:
-    """The facts of a model, also of one that is not in the catalogue."""
+def model_facts(
+    model_id: str, config: Config, provider: str | None = None, listed_window: int | None = None
+) -> ModelFacts:
+    """The facts of a model, also of one that is not in the catalogue.
+
+    Args:
+        model_id: Its name.
+        config: The settings.
+        provider: Who has it, if that is known.
+        listed_window: How long its context is, as that server says.
+    """
     known, own = known_model(model_id, config.models), config.models.get(model_id)
-    window = config.model_context_window or _window(model_id, config)
+    window, said_by = _window(model_id, config, listed_window)
+    filled = CAREFUL_WINDOW if said_by == "nobody" and provider not in _VENDORS else window
     bare = model_id.rpartition("/")[2]  # gateways name them `vendor/model`
     return ModelFacts(
         context_window=window,
+        window_from=said_by,
         usable_window=window * _USABLE_PERCENT // 100,
-        auto_compact_limit=config.model_auto_compact_token_limit or window * _COMPACT_PERCENT // 100,
+        auto_compact_limit=config.model_auto_compact_token_limit or filled * _COMPACT_PERCENT // 100,
         output_limit=None if own is None else own.output_limit,
         price=known.price,
         freeform_patch=bare.startswith(("gpt-5", "gpt-6")),
@@ -169,16 +187,23 @@ def model_facts(model_id: str, config: Config) -> ModelFacts:
     )
 
 
-def _window(model_id: str, config: Config) -> int:
-    """The context window. A thread is compacted before it exceeds what the model reads and, where long prompts cost
-    more, before it is a long one, unless the user has set the window."""
+def _window(
+    model_id: str, config: Config, listed: int | None
+) -> tuple[int, Literal["user", "server", "catalogue", "nobody"]]:
+    """The context window, and who says so. A thread is compacted before it exceeds what the model reads and, where long
+    prompts cost more, before it is a long one, unless the user has set the window."""
     own = config.models.get(model_id)
-    if own is not None and own.context_window is not None:
-        return own.context_window
+    of_user = config.model_context_window or (None if own is None else own.context_window)
+    if of_user is not None:
+        return of_user, "user"
     known = known_model(model_id)
     long = known.price.long if known.price is not None else None
-    window = known.input_limit or known.context_window or CONTEXT_WINDOW
-    return window if long is None else min(window, long.tokens)
+    window = known.input_limit or known.context_window
+    if listed is not None:  # a server may have been started with less than the model could read
+        return min(listed, window or listed), "server"
+    if window is None:
+        return CONTEXT_WINDOW, "nobody"
+    return window if long is None else min(window, long.tokens), "catalogue"
 
 
 def with_known_facts(offers: Sequence[ModelListing], config: Config) -> list[ModelListing]:

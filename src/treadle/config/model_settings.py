@@ -150,7 +150,8 @@ def _unusable(found: Providers, layers: Layers, choice: ModelChoice) -> ConfigEr
         problem = f"`{used}` has to be told where your server is: add a table [model_providers.{used}] with {missing}"
     else:
         ids = ", ".join(f"`{name}`" for name in sorted({*found.usable, *KNOWN, OFFLINE}))
-        problem = f"there is no provider `{used}`; add a table [model_providers.{used}], or choose one of {ids}"
+        table = f"[model_providers.{used}] with its base_url"
+        problem = f"there is no provider `{used}`; add a table {table}, or choose one of {ids}"
     return layers.error(("model_provider",), problem)
 
 
@@ -199,9 +200,9 @@ class ModelTable(Struct, frozen=True, kw_only=True):
     price_input: _Dollars | None = None
     """What a million tokens of input cost, in dollars. A price needs this one and `price_output`."""
     price_cached_input: _Dollars | None = None
-    """What they cost when they come from the provider's cache."""
+    """What a million tokens of input cost when they come from the provider's cache."""
     price_cache_write: _Dollars | None = None
-    """What it costs to write them to that cache."""
+    """What it costs to write a million tokens of input to that cache."""
     price_output: _Dollars | None = None
     """What a million tokens of output cost, in dollars."""
 

@@ -5,6 +5,7 @@ It owns the wording. All of it goes to the model as developer messages; the turn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from treadle.execution.sandbox.profile_sandbox import MINIMAL, TMPDIR, Confinement, ProfileSandbox
@@ -233,6 +234,32 @@ def environment_text(
     members = {"cwd": cwd, "shell": shell, "current_date": date, "timezone": timezone, "git_branch": git_branch}
     lines = (f"  <{name}>{_escaped(text)}</{name}>" for name, text in members.items() if text)
     return "\n".join(("<environment_context>", *lines, "</environment_context>"))
+
+
+def environments_text(places: Sequence[tuple[str, str, str | None]], *, date: str) -> str:
+    """Where the model is when there are several such places, the primary one first: the id, the directory and the shell
+    of each. One without a shell cannot be reached now."""
+    lines = ["<environment_context>", "  <environments>"]
+    for number, (name, cwd, shell) in enumerate(places):
+        if shell is None:
+            lines.append(f'    <environment id="{_escaped(name)}" status="unavailable" />')
+            continue
+        lines += [
+            f'    <environment id="{_escaped(name)}" primary="{str(number == 0).lower()}">',
+            f"      <cwd>{_escaped(cwd)}</cwd>",
+            f"      <shell>{_escaped(shell)}</shell>",
+            "    </environment>",
+        ]
+    lines += ["  </environments>", f"  <current_date>{_escaped(date)}</current_date>", "</environment_context>"]
+    return "\n".join(lines)
+
+
+def moved_text(before: str, now: str) -> str:
+    """What the model is told when its commands run elsewhere from now on."""
+    return (
+        f"The environment of this thread has changed. Before, commands ran {before}; from now on they run {now}. "
+        "Files, processes and sessions of before are not to be found there: look at what is there before you go on."
+    )
 
 
 def instructions_text(path: str, text: str) -> str:

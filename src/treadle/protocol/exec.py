@@ -42,6 +42,8 @@ class Empty(ExecStruct, frozen=True):
 class InitializeParams(ExecStruct, frozen=True):
     client_name: str
     resume_session_id: str | None = None
+    detach_s: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    """*extension* (`sessionDetach`): how long the session shall wait for its client after the loss of a connection."""
 
 
 class Shell(ExecStruct, frozen=True):
@@ -57,12 +59,15 @@ class Capabilities(ExecStruct, frozen=True, omit_defaults=True):
     file_write_streaming: bool = False
     sandboxed_file_streaming: bool = False
 
+    fs_look: bool = False
     process_ack: bool = False
     process_close_stdin: bool = False
     process_graceful_terminate: bool = False
     process_list: bool = False
     process_resize: bool = False
     process_signals: bool = False
+    sandbox_orders: bool = False
+    session_detach: bool = False
 
 
 class EnvironmentInfo(ExecStruct, frozen=True, omit_defaults=True):
@@ -81,6 +86,18 @@ class EnvironmentInfo(ExecStruct, frozen=True, omit_defaults=True):
 class InitializeResult(ExecStruct, frozen=True):
     session_id: str
     environment_info: EnvironmentInfo | None = None
+    detach_s: float | UnsetType = UNSET
+    """*extension*: how long it will wait, for a client that has said a wish: at most what the server allows."""
+
+
+class DetachParams(ExecStruct, frozen=True):
+    """*extension* (`sessionDetach`): another wish than that of `initialize`. Who leaves for good says 0."""
+
+    detach_s: Annotated[float, Meta(ge=0)]
+
+
+class DetachResult(ExecStruct, frozen=True):
+    detach_s: float
 
 
 class EnvironmentStatus(ExecStruct, frozen=True):
@@ -132,19 +149,29 @@ class Permissions(Confinement, frozen=True):
 
 
 class Sandbox(ExecStruct, frozen=True):
+    """How a process is confined: what it may do, and the folders that it is seen from."""
+
     permissions: Permissions
     cwd: str | None = None
     workspace_roots: tuple[str, ...] = ()
     user_home_dir: str | None = None
     temporary_directories: tuple[str, ...] | None = None
+    # The real server refuses a sandbox that does not have these two.
+    windows_sandbox_level: str | None = "disabled"
+    use_legacy_landlock: bool | None = False
     canonical_paths: bool | UnsetType = UNSET
     """Ours: the paths of the entries had no symbolic link in them when they were chosen. One that has is refused."""
+    protect_orders: bool | UnsetType = UNSET
+    """*extension* (`sandboxOrders`): what git and agents take orders from stays as it is below the project roots, and
+    the executor's own home is out of reach. The executor knows what that is."""
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
 class EnvPolicy(ExecStruct, frozen=True):
+    """Which variables a process gets: those that are inherited, without the excluded ones, and those that are set."""
+
     inherit: Literal["all", "core", "none"]
     ignore_default_excludes: bool
     exclude: tuple[str, ...]
@@ -331,6 +358,18 @@ class Metadata(ExecStruct, frozen=True):
     modified_at_ms: int
 
 
+class LookParams(ExecStruct, frozen=True):
+    """*extension* (`fsLook`): what is at many paths."""
+
+    paths: Annotated[tuple[str, ...], Meta(max_length=4096)]
+    sandbox: Sandbox | None = None
+
+
+class LookResult(ExecStruct, frozen=True):
+    found: tuple[Metadata | None, ...]
+    """For each path; null where nothing is, or nothing that may be seen."""
+
+
 class CanonicalizeResult(ExecStruct, frozen=True):
     path: str
 
@@ -483,6 +522,7 @@ class Method(NamedTuple):
 
 METHODS: Mapping[str, Method] = {
     "initialize": Method(InitializeParams, InitializeResult, "handshake"),
+    "session/detach": Method(DetachParams, DetachResult, "session"),
     "environment/info": Method(NoParams, EnvironmentInfo, "environment info"),
     "environment/status": Method(NoParams, EnvironmentStatus, "environment status"),
     "process/start": Method(StartParams, StartResult, "exec"),
@@ -497,6 +537,7 @@ METHODS: Mapping[str, Method] = {
     "fs/writeFile": Method(WriteFileParams, Empty, "filesystem"),
     "fs/createDirectory": Method(CreateDirectoryParams, Empty, "filesystem"),
     "fs/getMetadata": Method(FollowParams, Metadata, "filesystem"),
+    "fs/look": Method(LookParams, LookResult, "filesystem"),
     "fs/canonicalize": Method(PathParams, CanonicalizeResult, "filesystem"),
     "fs/readDirectory": Method(PathParams, ReadDirectoryResult, "filesystem"),
     "fs/walk": Method(WalkParams, WalkResult, "filesystem"),

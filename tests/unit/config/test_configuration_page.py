@@ -21,7 +21,9 @@ REPOSITORY: Final = Path(__file__).resolve().parents[3]
 PAGE: Final = (REPOSITORY / "docs" / "configuration.md").read_text()
 SOURCES: Final = {path: path.read_text() for path in sorted((REPOSITORY / "src" / "treadle").rglob("*.py"))}
 # What every program of this kind looks at, and what the login of another program is found by.
-OF_THE_SYSTEM: Final = frozenset({"DISPLAY", "HOME", "PATH", "SHELL", "SUDO_UID", "TERM", "WAYLAND_DISPLAY"})
+OF_THE_SYSTEM: Final = frozenset(
+    {"DISPLAY", "HOME", "PATH", "SHELL", "SUDO_UID", "TERM", "TERM_PROGRAM", "TMUX", "WAYLAND_DISPLAY"}
+)
 OF_ENGINES: Final = (
     *("runners/codex.py", "runners/claude.py", "runners/opencode.py", "runners/pi.py"),
     "testing/engine_home.py",

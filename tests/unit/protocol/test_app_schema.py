@@ -56,26 +56,41 @@ NOT_IN_SCHEMA = {
     "AgentsUsage": "ours",
     "UsageCost": "ours",
     "ModelFailure": "ours",
+    "TurnLimit": "ours",
+    "RevertedFile": "ours",
+    "RevertedFiles": "ours",
+    "EnvironmentAddParams": "experimental",
+    "EnvironmentAddResponse": "experimental",
+    "EnvironmentInfoParams": "experimental",
+    "EnvironmentInfoResponse": "experimental",
+    "EnvironmentShell": "experimental",
+    "EnvironmentStatusParams": "experimental",
+    "EnvironmentStatusResponse": "experimental",
     "Empty": "the name of every `{}`",
     "NoParams": "the name of every `{}`",
 }
 
+THREAD_LIMITS = {"maxThreadTokens", "maxThreadCostUsd"}
 OUR_MEMBERS = {
+    "Thread": {"environments"},  # experimental
     "ThreadListParams": {"parentThreadId"},
-    "ThreadTokenUsage": {"agents", "cost"},
-    "TurnError": {"failure"},
-    "TurnStartParams": {"maxIterations", "maxOutputTokens"}
+    "ThreadTokenUsage": {"agents", "cost", "turn"},
+    "TurnError": {"failure", "limit"},
+    "WarningNotification": {"limit", "turnId"},
+    "TurnStartParams": {"maxIterations", "maxOutputTokens", "maxTurnTokens", "maxTurnCostUsd"}
     # Experimental:
     | {"collaborationMode", "environments", "permissions", "runtimeWorkspaceRoots"},
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
     # Experimental:
     "CommandExecParams": {"permissionProfile"},
-    "ThreadForkParams": {"permissions", "runtimeWorkspaceRoots"},
+    "ThreadForkParams": {"permissions", "runtimeWorkspaceRoots"} | THREAD_LIMITS,
     "ThreadForkResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
-    "ThreadResumeParams": {"permissions", "runtimeWorkspaceRoots"},
+    "ThreadResumeParams": {"permissions", "runtimeWorkspaceRoots"} | THREAD_LIMITS,
     "ThreadResumeResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
-    "ThreadStartParams": {"dynamicTools", "environments", "permissions", "runtimeWorkspaceRoots"},
+    "ThreadStartParams": {"dynamicTools", "environments", "permissions", "runtimeWorkspaceRoots"} | THREAD_LIMITS,
     "ThreadStartResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
+    "ThreadRevertParams": {"files", "preview"},
+    "ThreadRevertResponse": {"files"},
 }
 # Members that are required in the schema or with us, and not in the other.
 REQUIRED_ON_ONE_SIDE = {
@@ -198,6 +213,9 @@ def required_by(definition: str, name: str) -> set[str] | None:
 # Experimental, or of an older server.
 EXTRA_METHODS = {
     "collaborationMode/list",
+    "environment/add",
+    "environment/info",
+    "environment/status",
     "thread/rollback",
     "thread/settings/update",
 }

@@ -22,8 +22,6 @@ NOT_OURS = {
 }
 
 LEFT_OUT = {
-    "result:*.environments": "experimental: remote environments",
-    "notification:thread/started.thread.environments": "experimental: remote environments",
     "*.extra": "vendor",
     "*.canAcceptDirectInput": "experimental",
     "*.daybreakEnabled": "vendor",

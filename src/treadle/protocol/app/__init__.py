@@ -89,9 +89,9 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.protocol.app.models import ModelListParams, ModelListResponse
     from treadle.protocol.app.notifications import AgentMessageDeltaNotification
     from treadle.protocol.app.notifications import CommandExecutionOutputDeltaNotification
-    from treadle.protocol.app.notifications import DeprecationNoticeNotification, ErrorNotification
-    from treadle.protocol.app.notifications import ItemCompletedNotification, ItemStartedNotification
-    from treadle.protocol.app.notifications import McpToolCallProgressNotification
+    from treadle.protocol.app.notifications import DeprecationNoticeNotification, EnvironmentConnectionNotification
+    from treadle.protocol.app.notifications import ErrorNotification, ItemCompletedNotification
+    from treadle.protocol.app.notifications import ItemStartedNotification, McpToolCallProgressNotification
     from treadle.protocol.app.notifications import ReasoningSummaryTextDeltaNotification
     from treadle.protocol.app.notifications import ThreadTokenUsageUpdatedNotification, TurnCompletedNotification
     from treadle.protocol.app.notifications import TurnPlanStep, TurnPlanUpdatedNotification, TurnStartedNotification
@@ -106,7 +106,9 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.protocol.app.thread_methods import ThreadReadResponse, ThreadStartParams, ThreadStartResponse
     from treadle.protocol.app.threads import GitInfo, NotLoadedThreadStatus, SessionSource, Thread, ThreadGoalStatus
     from treadle.protocol.app.threads import ThreadTokenUsage, TokenUsageBreakdown, UsageCost
-    from treadle.protocol.app.turns import CodexErrorInfo, HttpConnectionFailedCodexErrorInfo, HttpFailure
+    from treadle.protocol.app.turns import BaseBranchReviewTarget, CodexErrorInfo, CommitReviewTarget
+    from treadle.protocol.app.turns import CustomReviewTarget, HttpConnectionFailedCodexErrorInfo, HttpFailure
     from treadle.protocol.app.turns import ModelFailure, ResponseTooManyFailedAttemptsCodexErrorInfo
-    from treadle.protocol.app.turns import ReviewStartParams, Turn, TurnError, TurnItemsView, TurnStartParams
-    from treadle.protocol.app.turns import TurnStartResponse, TurnStatus
+    from treadle.protocol.app.turns import ReviewStartParams, ReviewTarget, Turn, TurnError, TurnItemsView
+    from treadle.protocol.app.turns import TurnStartParams, TurnStartResponse, TurnStatus
+    from treadle.protocol.app.turns import UncommittedChangesReviewTarget

@@ -42,6 +42,8 @@ JsonObject = Mapping[str, Any]
 Unsigned = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Unsigned16 = Annotated[int, Meta(ge=0, le=2**16 - 1)]
 Unsigned32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+Tokens = Annotated[int, Meta(ge=1, le=2**53)]
+Dollars = Annotated[float, Meta(gt=0)]
 
 
 class Word(StrEnum):

@@ -33,7 +33,7 @@ class TextUserInput(Variant, frozen=True, kw_only=True, tag="text"):
 
 
 class ImageUserInput(Variant, frozen=True, kw_only=True, tag="image"):
-    """By `url` or by `file_id`: one of the two is there."""
+    """A picture, by `url` or by `file_id`: one of the two is there."""
 
     url: str | UnsetType = UNSET
     file_id: str | UnsetType = UNSET
@@ -82,7 +82,7 @@ class InputTextFunctionCallOutputContentItem(Variant, frozen=True, kw_only=True,
 
 
 class InputImageFunctionCallOutputContentItem(Variant, frozen=True, kw_only=True, tag="input_image"):
-    """By `image_url` or by `file_id`: one of the two is there."""
+    """A picture, by `image_url` or by `file_id`: one of the two is there."""
 
     image_url: str | UnsetType = field(name="image_url", default=UNSET)
     file_id: str | UnsetType = field(name="file_id", default=UNSET)

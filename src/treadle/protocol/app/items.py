@@ -321,7 +321,7 @@ class SleepThreadItem(Item, frozen=True, kw_only=True, tag="sleep"):
 
 
 class ImageGenerationThreadItem(Item, frozen=True, kw_only=True, tag="imageGeneration"):
-    """By `result` or by `file_id`: one of the two is there."""
+    """A picture that the model has made, by `result` or by `file_id`: one of the two is there."""
 
     id: str
     status: str

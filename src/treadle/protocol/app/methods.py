@@ -217,6 +217,12 @@ RECORDS: dict[str, Method] = {
     "mcpServer/tool/call": Method("extensions.McpServerToolCall", "mcp_methods.call_tool"),
     "mcpServer/prompt/list": Method("ours.McpServerPromptList", "mcp_methods.list_prompts", ours=True),
     "mcpServer/prompt/get": Method("ours.McpServerPromptGet", "mcp_methods.get_prompt", ours=True),
+    "environment/add": Method("environment_messages.EnvironmentAdd", "environment_methods.add", experimental=True),
+    "environment/info": Method("environment_messages.EnvironmentInfo", "environment_methods.info", experimental=True),
+    "environment/status": Method(
+        "environment_messages.EnvironmentStatus", "environment_methods.status", experimental=True
+    ),
+    "environment/list": Method("environment_messages.EnvironmentList", "environment_methods.list_all", ours=True),
     # Known, for clients of other servers; ours does not have them.
     "thread/section/move": Method("thread_methods.ThreadSectionMove"),
     "threadSection/create": Method("thread_methods.ThreadSectionCreate"),
@@ -237,6 +243,8 @@ NOTIFICATIONS: Mapping[str, type[Wire]] = _Notifications(
         "configWarning": "notifications.ConfigWarningNotification",
         "deprecationNotice": "notifications.DeprecationNoticeNotification",
         "error": "notifications.ErrorNotification",
+        "thread/environment/connected": "notifications.EnvironmentConnectionNotification",
+        "thread/environment/disconnected": "notifications.EnvironmentConnectionNotification",
         "fs/changed": "machine_methods.FsChangedNotification",
         "fuzzyFileSearch/sessionCompleted": "machine_methods.FuzzyFileSearchSessionCompletedNotification",
         "fuzzyFileSearch/sessionUpdated": "machine_methods.FuzzyFileSearchSessionUpdatedNotification",

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from treadle.protocol.app.base import Open, OrUnknown, Wire, Word
 from treadle.protocol.app.item_parts import FileUpdateChange
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.settings import ThreadSettings
 from treadle.protocol.app.threads import Thread, ThreadGoal, ThreadReadState, ThreadStatus, ThreadTokenUsage
-from treadle.protocol.app.turns import Turn, TurnError
+from treadle.protocol.app.turns import Turn, TurnError, TurnLimit
 
 ModelRerouteReason = Literal["highRiskCyberActivity"]
 
@@ -46,8 +48,19 @@ class ModelReroutedNotification(Wire, frozen=True, kw_only=True):
 
 
 class WarningNotification(Wire, frozen=True, kw_only=True):
+    """Ours are `limit`, the one that the warning is about, and with it `turn_id`, the turn that it ended."""
+
     message: str
     thread_id: str | None = None
+    limit: TurnLimit | UnsetType = UNSET
+    turn_id: str | UnsetType = UNSET
+
+
+class EnvironmentConnectionNotification(Wire, frozen=True, kw_only=True):
+    """The connection to another machine, on which a thread works, was lost or is there again."""
+
+    thread_id: str
+    environment_id: str
 
 
 class DeprecationNoticeNotification(Wire, frozen=True, kw_only=True):

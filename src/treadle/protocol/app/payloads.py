@@ -20,11 +20,12 @@ from treadle.protocol.app.machine_methods import FuzzyFileSearchSessionUpdatedNo
 from treadle.protocol.app.machine_methods import ProcessOutputDeltaNotification
 from treadle.protocol.app.notifications import AgentMessageDeltaNotification, CommandExecutionOutputDeltaNotification
 from treadle.protocol.app.notifications import ConfigWarningNotification, ContextCompactedNotification
-from treadle.protocol.app.notifications import DeprecationNoticeNotification, ErrorNotification
-from treadle.protocol.app.notifications import FileChangeOutputDeltaNotification, FileChangePatchUpdatedNotification
-from treadle.protocol.app.notifications import ItemCompletedNotification, ItemStartedNotification
-from treadle.protocol.app.notifications import McpToolCallProgressNotification, ModelReroutedNotification
-from treadle.protocol.app.notifications import PlanDeltaNotification, ReasoningSummaryPartAddedNotification
+from treadle.protocol.app.notifications import DeprecationNoticeNotification, EnvironmentConnectionNotification
+from treadle.protocol.app.notifications import ErrorNotification, FileChangeOutputDeltaNotification
+from treadle.protocol.app.notifications import FileChangePatchUpdatedNotification, ItemCompletedNotification
+from treadle.protocol.app.notifications import ItemStartedNotification, McpToolCallProgressNotification
+from treadle.protocol.app.notifications import ModelReroutedNotification, PlanDeltaNotification
+from treadle.protocol.app.notifications import ReasoningSummaryPartAddedNotification
 from treadle.protocol.app.notifications import ReasoningSummaryTextDeltaNotification, ReasoningTextDeltaNotification
 from treadle.protocol.app.notifications import ServerRequestResolvedNotification, TerminalInteractionNotification
 from treadle.protocol.app.notifications import ThreadArchivedNotification, ThreadClosedNotification
@@ -41,20 +42,20 @@ from treadle.protocol.app.thread_methods import ThreadQueueChangedNotification
 NotificationPayload = (
     AccountLoginCompletedNotification | AccountRateLimitsUpdatedNotification | AccountUpdatedNotification
     | AgentMessageDeltaNotification | CommandExecOutputDeltaNotification | CommandExecutionOutputDeltaNotification
-    | ConfigWarningNotification | ContextCompactedNotification | DeprecationNoticeNotification | ErrorNotification
-    | FileChangeOutputDeltaNotification | FileChangePatchUpdatedNotification | FsChangedNotification
-    | FuzzyFileSearchSessionCompletedNotification | FuzzyFileSearchSessionUpdatedNotification
-    | GuardianWarningNotification | HookCompletedNotification | HookStartedNotification | ItemCompletedNotification
-    | ItemGuardianApprovalReviewCompletedNotification | ItemGuardianApprovalReviewStartedNotification
-    | ItemStartedNotification | McpServerOauthLoginCompletedNotification | McpServerStatusUpdatedNotification
-    | McpToolCallProgressNotification | ModelReroutedNotification | PlanDeltaNotification | ProcessExitedNotification
-    | ProcessOutputDeltaNotification | ReasoningSummaryPartAddedNotification | ReasoningSummaryTextDeltaNotification
-    | ReasoningTextDeltaNotification | ServerRequestResolvedNotification | SkillsChangedNotification
-    | TerminalInteractionNotification | ThreadArchivedNotification | ThreadClosedNotification
-    | ThreadDeletedNotification | ThreadGoalClearedNotification | ThreadGoalUpdatedNotification
-    | ThreadNameUpdatedNotification | ThreadQueueChangedNotification | ThreadReadStateChangedNotification
-    | ThreadRevertedNotification | ThreadSettingsUpdatedNotification | ThreadStartedNotification
-    | ThreadStatusChangedNotification | ThreadTokenUsageUpdatedNotification | ThreadUnarchivedNotification
-    | TurnCompletedNotification | TurnDiffUpdatedNotification | TurnPlanUpdatedNotification | TurnStartedNotification
-    | WarningNotification
+    | ConfigWarningNotification | ContextCompactedNotification | DeprecationNoticeNotification
+    | EnvironmentConnectionNotification | ErrorNotification | FileChangeOutputDeltaNotification
+    | FileChangePatchUpdatedNotification | FsChangedNotification | FuzzyFileSearchSessionCompletedNotification
+    | FuzzyFileSearchSessionUpdatedNotification | GuardianWarningNotification | HookCompletedNotification
+    | HookStartedNotification | ItemCompletedNotification | ItemGuardianApprovalReviewCompletedNotification
+    | ItemGuardianApprovalReviewStartedNotification | ItemStartedNotification | McpServerOauthLoginCompletedNotification
+    | McpServerStatusUpdatedNotification | McpToolCallProgressNotification | ModelReroutedNotification
+    | PlanDeltaNotification | ProcessExitedNotification | ProcessOutputDeltaNotification
+    | ReasoningSummaryPartAddedNotification | ReasoningSummaryTextDeltaNotification | ReasoningTextDeltaNotification
+    | ServerRequestResolvedNotification | SkillsChangedNotification | TerminalInteractionNotification
+    | ThreadArchivedNotification | ThreadClosedNotification | ThreadDeletedNotification | ThreadGoalClearedNotification
+    | ThreadGoalUpdatedNotification | ThreadNameUpdatedNotification | ThreadQueueChangedNotification
+    | ThreadReadStateChangedNotification | ThreadRevertedNotification | ThreadSettingsUpdatedNotification
+    | ThreadStartedNotification | ThreadStatusChangedNotification | ThreadTokenUsageUpdatedNotification
+    | ThreadUnarchivedNotification | TurnCompletedNotification | TurnDiffUpdatedNotification
+    | TurnPlanUpdatedNotification | TurnStartedNotification | WarningNotification
 )

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from treadle.protocol.app.base import Closed, Empty, Open, OrUnknown, Params, UnionMember, Variant, Wire, Word
+from treadle.protocol.app.base import (
+    Closed,
+    Dollars,
+    Empty,
+    Open,
+    OrUnknown,
+    Params,
+    Tokens,
+    UnionMember,
+    Variant,
+    Wire,
+    Word,
+)
 
 
 class ApprovalsReviewer(Word):
@@ -64,7 +76,7 @@ if TYPE_CHECKING:
     WantedEffort = ReasoningEffort | str
 else:
     WantedEffort = Annotated[str, Meta(min_length=1)]
-    """As a client asks for it: any."""
+    """An effort as clients ask for it: any word."""
 
 
 class AskForApprovalValue(Word):
@@ -187,6 +199,11 @@ class ThreadSettingsUpdateParams(Params, frozen=True, kw_only=True):
     sandbox_policy: SandboxPolicy | None = None
     service_tier: str | UnsetType | None = UNSET
     summary: Closed[ReasoningSummary] | None = None
+    max_thread_tokens: Tokens | UnsetType | None = UNSET
+    """As in `thread/start`. Ours alone, as the next."""
+    max_thread_cost_usd: Dollars | UnsetType | None = UNSET
+    environments: tuple[TurnEnvironmentParams, ...] | None = None
+    """As in `turn/start`. Ours alone."""
 
 
 ThreadSettingsUpdateResponse = Empty

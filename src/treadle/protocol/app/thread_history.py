@@ -3,9 +3,11 @@ and searching it (thread/search, thread/searchOccurrences)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from treadle.protocol.app.base import Closed, Empty, Params, Unsigned32, Variant, Wire, Word
+from msgspec import UNSET, UnsetType
+
+from treadle.protocol.app.base import Closed, Empty, Open, Params, Unsigned32, Variant, Wire, Word
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.thread_methods import SortDirection, ThreadSourceKind
 from treadle.protocol.app.threads import Thread
@@ -70,10 +72,31 @@ class ThreadItemsReadResponse(Wire, frozen=True, kw_only=True):
 class ThreadRevertParams(Params, frozen=True, kw_only=True):
     thread_id: str
     before_turn_id: str
+    files: bool = False
+    """Whether what the turns have changed in files is taken back too. Ours alone, as the next."""
+    preview: bool = False
+    """Only say what would happen."""
+
+
+class RevertedFile(Wire, frozen=True, kw_only=True):
+    """`restore`: it gets back its content; `recreate`: it was deleted, and is there again; `delete`: it was made, and
+    goes; `skip`: it stays as it is, and `reason` says why. Ours."""
+
+    path: str
+    action: Open[Literal["restore", "recreate", "delete", "skip"]]
+    reason: str | None = None
+
+
+class RevertedFiles(Wire, frozen=True, kw_only=True):
+    """`unavailable` says why files cannot be put back. Ours."""
+
+    changes: tuple[RevertedFile, ...]
+    unavailable: str | None = None
 
 
 class ThreadRevertResponse(Wire, frozen=True, kw_only=True):
     thread: Thread
+    files: RevertedFiles | UnsetType = UNSET
     items_backwards_cursor: str | None = None
     turns_backwards_cursor: str | None = None
 

@@ -7,7 +7,19 @@ from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from treadle.protocol.app.base import Closed, Empty, JsonObject, Open, OrUnknown, Params, Unsigned32, Wire, Word
+from treadle.protocol.app.base import (
+    Closed,
+    Dollars,
+    Empty,
+    JsonObject,
+    Open,
+    OrUnknown,
+    Params,
+    Tokens,
+    Unsigned32,
+    Wire,
+    Word,
+)
 from treadle.protocol.app.item_parts import DynamicToolSpec, UserInput
 from treadle.protocol.app.settings import (
     ActivePermissionProfile,
@@ -61,8 +73,8 @@ class SortDirection(Word):
     desc = "desc"
 
 
-class ThreadStartParams(Params, frozen=True, kw_only=True):
-    """`sandbox` is a mode, its policy is in the result. A null `service_tier` clears the configured one."""
+class _Opening(Params, frozen=True, kw_only=True):
+    """What a thread is started, resumed and forked with."""
 
     _hidden: ClassVar = ("config",)
 
@@ -72,115 +84,77 @@ class ThreadStartParams(Params, frozen=True, kw_only=True):
     config: JsonObject | None = None
     cwd: str | None = None
     developer_instructions: str | None = None
-    ephemeral: bool | None = None
     model: str | None = None
     model_provider: str | None = None
-    personality: Closed[Personality] | None = None
     sandbox: Closed[SandboxMode] | None = None
-    service_name: str | None = None
+    """A mode; its policy is in the result."""
     service_tier: str | UnsetType | None = UNSET
+    """Null clears the configured one."""
+    permissions: str | None = None
+    """The id of a permission profile, instead of `sandbox`. Experimental in Codex."""
+    runtime_workspace_roots: tuple[str, ...] | None = None
+    """What `:workspace_roots` and workspace-write let commands write, in place of `cwd`. Experimental in Codex."""
+    max_thread_tokens: Tokens | UnsetType | None = UNSET
+    """What the thread may use in all its turns, with its sub-agents; null is what the configuration says. Ours alone,
+    as the next."""
+    max_thread_cost_usd: Dollars | UnsetType | None = UNSET
+
+
+class _Opened(Wire, frozen=True, kw_only=True):
+    """A thread that was started, resumed or forked, and the settings that it has."""
+
+    approval_policy: OrUnknown[KnownApproval | str]
+    approvals_reviewer: Open[ApprovalsReviewer]
+    cwd: str
+    model: str
+    model_provider: str
+    sandbox: OrUnknown[SandboxPolicy]
+    thread: Thread
+    active_permission_profile: ActivePermissionProfile | None = None
+    disabled_plugin_ids: tuple[str, ...] = ()
+    instruction_sources: tuple[str, ...] = ()
+    reasoning_effort: Open[ReasoningEffort] | None = None
+    runtime_workspace_roots: tuple[str, ...] = ()
+    service_tier: str | None = None
+
+
+class ThreadStartParams(_Opening, frozen=True, kw_only=True):
+    ephemeral: bool | None = None
+    personality: Closed[Personality] | None = None
+    service_name: str | None = None
     session_start_source: Closed[ThreadStartSource] | None = None
     thread_source: str | None = None
     dynamic_tools: tuple[DynamicToolSpec, ...] | None = None
     environments: tuple[TurnEnvironmentParams, ...] | None = None
     """Where commands run. Experimental in Codex. An empty list: nowhere, so that there are none."""
-    permissions: str | None = None
-    """The id of a permission profile, instead of `sandbox`. Experimental in Codex, as in the others that have it."""
-    runtime_workspace_roots: tuple[str, ...] | None = None
-    """What `:workspace_roots` and workspace-write let commands write, in place of `cwd`. Experimental in Codex."""
 
 
-class ThreadStartResponse(Wire, frozen=True, kw_only=True):
-    approval_policy: OrUnknown[KnownApproval | str]
-    approvals_reviewer: Open[ApprovalsReviewer]
-    cwd: str
-    model: str
-    model_provider: str
-    sandbox: OrUnknown[SandboxPolicy]
-    thread: Thread
-    active_permission_profile: ActivePermissionProfile | None = None
-    disabled_plugin_ids: tuple[str, ...] = ()
-    instruction_sources: tuple[str, ...] = ()
-    reasoning_effort: Open[ReasoningEffort] | None = None
-    runtime_workspace_roots: tuple[str, ...] = ()
-    service_tier: str | None = None
+class ThreadStartResponse(_Opened, frozen=True, kw_only=True):
+    pass
 
 
-class ThreadResumeParams(Params, frozen=True, kw_only=True):
-    _hidden: ClassVar = ("config",)
-
+class ThreadResumeParams(_Opening, frozen=True, kw_only=True):
     thread_id: str
-    approval_policy: AskForApproval | None = None
-    approvals_reviewer: Closed[ApprovalsReviewer] | None = None
-    base_instructions: str | None = None
-    config: JsonObject | None = None
-    cwd: str | None = None
-    developer_instructions: str | None = None
     exclude_turns: bool = False
-    model: str | None = None
-    model_provider: str | None = None
     personality: Closed[Personality] | None = None
-    sandbox: Closed[SandboxMode] | None = None
-    service_tier: str | UnsetType | None = UNSET
-    permissions: str | None = None
-    runtime_workspace_roots: tuple[str, ...] | None = None
 
 
-class ThreadResumeResponse(Wire, frozen=True, kw_only=True):
-    approval_policy: OrUnknown[KnownApproval | str]
-    approvals_reviewer: Open[ApprovalsReviewer]
-    cwd: str
-    model: str
-    model_provider: str
-    sandbox: OrUnknown[SandboxPolicy]
-    thread: Thread
-    active_permission_profile: ActivePermissionProfile | None = None
+class ThreadResumeResponse(_Opened, frozen=True, kw_only=True):
     collaboration_mode: CollaborationMode | None = None
-    disabled_plugin_ids: tuple[str, ...] = ()
-    instruction_sources: tuple[str, ...] = ()
     items_backwards_cursor: str | None = None
-    reasoning_effort: Open[ReasoningEffort] | None = None
-    runtime_workspace_roots: tuple[str, ...] = ()
-    service_tier: str | None = None
     turns_backwards_cursor: str | None = None
 
 
-class ThreadForkParams(Params, frozen=True, kw_only=True):
-    _hidden: ClassVar = ("config",)
-
+class ThreadForkParams(_Opening, frozen=True, kw_only=True):
     thread_id: str
-    approval_policy: AskForApproval | None = None
-    approvals_reviewer: Closed[ApprovalsReviewer] | None = None
-    base_instructions: str | None = None
-    config: JsonObject | None = None
-    cwd: str | None = None
-    developer_instructions: str | None = None
     ephemeral: bool = False
     exclude_turns: bool = False
     last_turn_id: str | None = None
-    model: str | None = None
-    model_provider: str | None = None
-    sandbox: Closed[SandboxMode] | None = None
-    service_tier: str | UnsetType | None = UNSET
     thread_source: str | None = None
-    permissions: str | None = None
-    runtime_workspace_roots: tuple[str, ...] | None = None
 
 
-class ThreadForkResponse(Wire, frozen=True, kw_only=True):
-    approval_policy: OrUnknown[KnownApproval | str]
-    approvals_reviewer: Open[ApprovalsReviewer]
-    cwd: str
-    model: str
-    model_provider: str
-    sandbox: OrUnknown[SandboxPolicy]
-    thread: Thread
-    active_permission_profile: ActivePermissionProfile | None = None
-    disabled_plugin_ids: tuple[str, ...] = ()
-    instruction_sources: tuple[str, ...] = ()
-    reasoning_effort: Open[ReasoningEffort] | None = None
-    runtime_workspace_roots: tuple[str, ...] = ()
-    service_tier: str | None = None
+class ThreadForkResponse(_Opened, frozen=True, kw_only=True):
+    pass
 
 
 class ThreadReadParams(Params, frozen=True, kw_only=True):

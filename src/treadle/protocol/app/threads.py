@@ -109,6 +109,14 @@ else:
     SessionSource = union("SessionSource", get_args(KnownSource))
 
 
+class ThreadEnvironment(Wire, frozen=True, kw_only=True):
+    """A place where commands of a thread run, and the directories there."""
+
+    environment_id: str
+    cwd: str
+    runtime_workspace_roots: tuple[str, ...]
+
+
 class Thread(Wire, frozen=True, kw_only=True):
     """Times are Unix seconds. `turns` is filled where a method says so, else empty."""
 
@@ -140,6 +148,8 @@ class Thread(Wire, frozen=True, kw_only=True):
     section: ThreadSection | None = None
     section_entered_at: int | None = None
     thread_source: Open[ThreadSource] | None = None
+    environments: tuple[ThreadEnvironment, ...] | None = None
+    """Experimental in Codex, which has null for a thread that is not in memory."""
 
 
 class TokenUsageBreakdown(Wire, frozen=True, kw_only=True):
@@ -166,9 +176,13 @@ class AgentsUsage(Wire, frozen=True, kw_only=True):
 
 
 class ThreadTokenUsage(Wire, frozen=True, kw_only=True):
+    """`last` are the tokens of the last response, `total` those of the thread; `turn`, which is ours, are those of the
+    turn so far."""
+
     last: TokenUsageBreakdown
     total: TokenUsageBreakdown
     model_context_window: int | None = None
+    turn: TokenUsageBreakdown | UnsetType = UNSET
     cost: UsageCost | UnsetType = UNSET
     agents: AgentsUsage | UnsetType = UNSET
 

@@ -8,9 +8,11 @@ from msgspec import UNSET, UnsetType
 
 from treadle.protocol.app.base import (
     Closed,
+    Dollars,
     Empty,
     Open,
     Params,
+    Tokens,
     UnionMember,
     Unknown,
     Unsigned32,
@@ -73,8 +75,8 @@ class TurnToolOutput(Wire, frozen=True, kw_only=True):
 
 
 class TurnStartParams(Params, frozen=True, kw_only=True):
-    """The settings stay for later turns, except `output_schema`, `service_tier_for_turn`, `max_iterations` and
-    `max_output_tokens`."""
+    """The settings stay for later turns, except `output_schema`, `service_tier_for_turn` and those that begin with
+    `max_`."""
 
     thread_id: str
     input: tuple[UserInput, ...]
@@ -104,7 +106,10 @@ class TurnStartParams(Params, frozen=True, kw_only=True):
     max_iterations: Unsigned32 | None = None
     """Rounds of tool calls. After them the model is asked once more, without tools, for its answer. Ours alone."""
     max_output_tokens: Unsigned32 | None = None
-    """Of one response, in place of the model's own limit. Ours alone."""
+    """Tokens of one response, in place of the model's own limit. Ours alone."""
+    max_turn_tokens: Tokens | None = None
+    """What the turn may use, with its sub-agents: then it fails. Ours alone, as the next."""
+    max_turn_cost_usd: Dollars | None = None
 
 
 class TurnStartResponse(Wire, frozen=True, kw_only=True):
@@ -253,6 +258,17 @@ class ModelFailure(Wire, frozen=True, kw_only=True):
     retry_after_s: float | None = None
 
 
+class TurnLimit(Wire, frozen=True, kw_only=True):
+    """A limit that was reached: ours. `kind` is `turnIterations`, `turnTokens`, `turnCostUsd`, `threadTokens` or
+    `threadCostUsd`; `used` is null when nobody knows it, and `thread_id` says whose limit it is: that of the thread, or
+    of the one that it works for."""
+
+    kind: str
+    limit: int | float
+    thread_id: str
+    used: int | float | None = None
+
+
 class TurnError(Wire, frozen=True, kw_only=True):
     """`message` is for a person, `codex_error_info` for a program."""
 
@@ -261,3 +277,4 @@ class TurnError(Wire, frozen=True, kw_only=True):
     codex_error_info: CodexErrorInfo | None = None
     misalignment: MisalignmentErrorDetails | None = None
     failure: ModelFailure | UnsetType = UNSET
+    limit: TurnLimit | UnsetType = UNSET
