@@ -152,7 +152,7 @@ def cut(why: str = "stream closed before response.completed") -> ModelError:
 
 
 def absent(why: str, url: str) -> ModelError:
-    """Nobody is there."""
+    """The error of a request that nobody answers at this address."""
     return ModelError(f"{why}, url: {url}", kind="absent", retryable=True)
 
 

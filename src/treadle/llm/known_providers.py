@@ -17,6 +17,8 @@ OFFLINE: Final = "offline"
 """The provider that needs no network and no key, and its only model."""
 OPENAI: Final = "openai"
 ANTHROPIC: Final = "anthropic"
+LOCAL: Final = frozenset(("ollama", "lmstudio", "vllm"))
+"""Servers that people start themselves, with as much context as they like."""
 OPENAI_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 ANTHROPIC_KEY_VARIABLE: Final = "ANTHROPIC_API_KEY"
 
@@ -24,10 +26,12 @@ _LOCAL_MODEL: Final = "openai/gpt-oss-20b"
 
 
 class KnownProvider(Struct, frozen=True, kw_only=True):
-    """A built-in provider. `table` is as in `config.toml`; `missing` is what must be configured before its use."""
+    """A built-in provider. `table` is as in `config.toml`; `missing` is what must be configured before its use, and
+    `cheap` a model for what needs little thought."""
 
     table: Mapping[str, Any]
     model: str | None
+    cheap: str | None = None
     missing: str | None = None
 
 
@@ -45,6 +49,7 @@ KNOWN: Final[Mapping[str, KnownProvider]] = {
             "supports_standalone_web_search": True,
         },
         model="gpt-6.1-sol",
+        cheap="gpt-6-luna",
     ),
     ANTHROPIC: KnownProvider(
         table={
@@ -56,6 +61,7 @@ KNOWN: Final[Mapping[str, KnownProvider]] = {
             "supports_standalone_web_search": True,
         },
         model="claude-opus-5-5",
+        cheap="claude-haiku-5-5",
     ),
     "openrouter": KnownProvider(
         table={

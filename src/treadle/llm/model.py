@@ -8,7 +8,7 @@ It owns these types and no behaviour. It knows nothing of threads or tools, or o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeAlias
 
@@ -228,12 +228,12 @@ class ModelStream(Protocol):
     consumer that stops early must call; leaving `async with` does. For one task at a time.
     """
 
-    def __aiter__(self) -> Self: ...
+    def __aiter__(self) -> AsyncIterator[ModelEvent]: ...
     async def __anext__(self) -> ModelEvent: ...
     async def aclose(self) -> None: ...
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
 

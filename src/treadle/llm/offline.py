@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from functools import reduce
 from itertools import count
-from types import TracebackType
-from typing import Any, Final, Self
+from operator import getitem
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -45,17 +46,9 @@ _ABOUT: Final = (
     " asked.\n\nYou asked: {}\n"
 )
 _REAL_MODEL: Final = """\
-**To use a real model**, run `treadle login`, or set `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, or name a provider in
-`$TREADLE_HOME/config.toml` (`~/.treadle/config.toml` when neither TREADLE_HOME nor CODEX_HOME is set):
-
-```toml
-model = "<model>"
-model_provider = "mine"
-
-[model_providers.mine]
-base_url = "https://<host>/v1"
-env_key = "<VARIABLE_WITH_YOUR_KEY>"
-```"""
+**To use a real model**, run `treadle login`, or set `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`. For a server of your own,
+run `treadle config init --provider mine --base-url https://<host>/v1 --wire-api chat --model <model>`. The settings are
+in `$TREADLE_HOME/config.toml` (`~/.treadle/config.toml` when neither TREADLE_HOME nor CODEX_HOME is set)."""
 _PLAN_TAG: Final = "<proposed_plan>"
 _PROPOSAL: Final = f"\n{_PLAN_TAG}\n# A tour of the tools\n\n{{}}\n</proposed_plan>"
 
@@ -73,15 +66,12 @@ class OfflineModel:
         self.closed = True
 
 
-class OfflineStream:
+class OfflineStream(AsyncIterator[ModelEvent], AbstractAsyncContextManager["OfflineStream"]):
     """A `ModelStream` that plays a script as events are requested."""
 
     def __init__(self, model: OfflineModel, request: ModelRequest) -> None:
         self._model = model
         self._events: Iterator[ModelEvent] = play(request)
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> ModelEvent:
         # A real model makes others wait for the network; this one must let them run all the same.
@@ -96,12 +86,7 @@ class OfflineStream:
     async def aclose(self) -> None:
         self._events = iter(())
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -110,15 +95,15 @@ def play(request: ModelRequest) -> Iterator[ModelEvent]:
     from hashlib import blake2b  # loaded with the first turn
 
     encoded = [msgspec.json.encode(item) for item in request.input]
-    view = _View(request, [_entry(one) for one in encoded])
+    tour = _Tour(request, [_entry(one) for one in encoded])
     key = (request.prompt_cache_key or "").encode("utf-8", "surrogatepass")
     # A part of ids that differs between the requests of a thread and between threads.
     mark = blake2b(b"\n".join(encoded) + b"\0" + key, digest_size=8).hexdigest()
     yield Created(f"resp_offline_{mark}")
     written = 0
-    calls = view.next_calls() if request.output_schema is None else []
+    calls = tour.next_calls() if request.output_schema is None else []
     for number, (name, text) in enumerate(calls):
-        free = view.tools[name]
+        free = tour.tools[name]
         item_id = f"{'ctc' if free else 'fc'}_offline_{mark}_{number}"
         kind = {"type": "custom_tool_call", "input": text} if free else {"type": "function_call", "arguments": text}
         raw = msgspec.json.encode({**kind, "id": item_id, "call_id": f"call_offline_{mark}_{number}", "name": name})
@@ -127,7 +112,7 @@ def play(request: ModelRequest) -> Iterator[ModelEvent]:
         yield ItemDone(call)
         written += len(raw)
     if not calls:
-        text = view.answer() if request.output_schema is None else view.fitting(request.output_schema)
+        text = tour.report() if request.output_schema is None else tour.fitting(request.output_schema)
         item_id = f"msg_offline_{mark}"
         message = {"type": "message", "id": item_id, "role": "assistant", "content": []}
         yield ItemStarted(read_item(Raw(msgspec.json.encode(message)), item_id))
@@ -156,12 +141,13 @@ class _Entry(Struct):
     name: str = ""
     arguments: str = ""
     input: str = ""
-    output: Raw = Raw()
+    output: list[_Content] | str | None = None
 
     @property
     def text(self) -> str:
-        content = self.content
-        return "\n".join(part.text for part in content if part.text) if isinstance(content, list) else content or ""
+        """What a message says, or what a call gave."""
+        found = self.content or self.output or ""
+        return found if isinstance(found, str) else "\n".join(part.text for part in found if part.text)
 
 
 def _entry(encoded: bytes) -> _Entry:
@@ -171,83 +157,69 @@ def _entry(encoded: bytes) -> _Entry:
         return _Entry(type="unknown")
 
 
-class _View:
-    """What the model sees in a request: the last user message, the tools, and its own calls since, with their outputs.
-
-    `tools` maps each name to whether the tool takes free text. `planning`: it is to propose a plan instead of working.
-    """
+class _Tour:
+    """What there is to be seen in a request: the last user message, the tools, and the model's calls since, with their
+    outputs. `tools` maps each name to whether the tool takes free text."""
 
     def __init__(self, request: ModelRequest, items: list[_Entry]) -> None:
         asked = max((n for n, item in enumerate(items) if (item.type, item.role) == ("message", "user")), default=-1)
         self._user_text = items[asked].text if asked >= 0 else ""
+        # It is to propose a plan instead of working.
         self._planning = any(item.role == "developer" and _PLAN_TAG in item.text for item in items)
         self._parallel = request.parallel_tool_calls
         tools = [_entry(msgspec.json.encode(tool)) for tool in request.tools]
-        self.tools = {
-            one.name: one.type == "custom" for one in tools if one.type in ("function", "custom") and one.name
-        }
+        self.tools = {one.name: one.type == "custom" for one in tools if one.type in ("function", "custom")}
         since = items[asked + 1 :]
-        outputs = {item.call_id: _output(item.output) for item in since if item.type.endswith("_call_output")}
+        outputs = {item.call_id: item.text for item in since if item.type.endswith("_call_output")}
         self._done = [
-            (item.name, item.input or item.arguments, outputs[item.call_id])
+            # Before the output, a tool may say how long it took.
+            (item.name, item.input or item.arguments, outputs[item.call_id].rpartition("\nOutput:\n")[2])
             for item in since
             if item.type in ("function_call", "custom_tool_call") and item.call_id in outputs
         ]
 
     def next_calls(self) -> list[tuple[str, str]]:
-        """The calls that come next, as names and inputs; none when it is time to answer."""
-        # Without the note there is nothing to read or to sign.
-        if any(name == "apply_patch" and not output.startswith("Success") for name, _, output in self._done):
+        """The calls that come next, as names and inputs; none when it is time to report. A note is only written where
+        it is known which files are there, and only looked at when it was written."""
+        failed = any(name == "apply_patch" and not output.startswith("Success") for name, _, output in self._done)
+        if failed or "exec_command" not in self.tools:
             return []
-        calls = self._script()[len(self._done) :]
-        # The plan is not worth a request of its own where it can travel with the first real call.
-        return calls[: 2 if self._parallel and calls and calls[0][0] == "update_plan" else 1]
-
-    def _script(self) -> list[tuple[str, str]]:
-        """All calls from the first to the last, as far as they are known: the name of the note depends on the files."""
         listed = next((output for _, text, output in self._done if text == _LOOK), "")
         files = [line for line in listed.split("\n") if line.strip()]
         note = next(name for n in count(1) if (name := f"treadle-offline-{n}.md") not in files)
-        head = "+# A note of Treadle's offline model\n+\n+Asked: "
-        asked = f"{_shorten(self._user_text) or '(nothing)'}\n+Files seen: {len(files)}\n+{_UNSIGNED}"
-        read = f"cat {note}" if "apply_patch" in self.tools else "pwd"
-        acts = [
-            ("exec_command", _LOOK),
-            ("apply_patch", self._patch(f"Add File: {note}\n{head}{asked}")),
-            ("exec_command", json.dumps({"cmd": read, "login": False})),  # what a profile prints is not for the tour
-            ("apply_patch", self._patch(f"Update File: {note}\n@@\n-{_UNSIGNED}\n+Signed: Treadle")),
-        ]
-        steps = [(step, act) for step, act in zip(_STEPS, acts, strict=True) if act[0] in self.tools]
-        if self._planning:
-            return [act for _, act in steps[:1] if act[1] == _LOOK]
-        if "update_plan" not in self.tools or not steps:
-            return [act for _, act in steps]
-        calls = []
-        for current in range(len(steps) + 1):  # the plan while a step is worked on; ticked off after the last one
-            plan = [
-                {"step": step, "status": "completed" if n < current else "pending" if n > current else "in_progress"}
-                for n, (step, _) in enumerate(steps)
-            ]
-            calls.append(("update_plan", json.dumps({"explanation": "A tour of the tools.", "plan": plan})))
-            calls += [act for _, act in steps[current : current + 1]]
-        return calls
+        asked = f"Asked: {_shorten(self._user_text) or '(nothing)'}\n+Files seen: {len(files)}"
+        write = self._patch(f"Add File: {note}\n+# A note of Treadle's offline model\n+\n+{asked}\n+{_UNSIGNED}")
+        read = json.dumps({"cmd": f"cat {note}", "login": False})  # what a profile prints is not for the tour
+        sign = self._patch(f"Update File: {note}\n@@\n-{_UNSIGNED}\n+Signed: Treadle")
+        acts = [("exec_command", _LOOK), ("apply_patch", write), ("exec_command", read), ("apply_patch", sign)]
+        acts = acts if "apply_patch" in self.tools else acts[:1]  # it is not offered to who is to plan
+        done = len(self._done)
+        if "update_plan" not in self.tools:
+            return acts[done : done + 1]
+        # Before each act the plan, and once more when all is done.
+        current, acting = divmod(done, 2)
+        if acting or current > len(acts):
+            return acts[current : current + 1] if acting else []
+        states = ["completed"] * current + ["in_progress"] + ["pending"] * len(acts)
+        plan = [{"step": step, "status": state} for step, state, _ in zip(_STEPS, states, acts, strict=False)]
+        update = ("update_plan", json.dumps({"explanation": "A tour of the tools.", "plan": plan}))
+        # The plan is not worth a request of its own where it can travel with the next act.
+        return [update, *(acts[current : current + 1] if self._parallel else ())]
 
     def _patch(self, change: str) -> str:
         patch = f"*** Begin Patch\n*** {change}\n*** End Patch\n"
         return patch if self.tools.get("apply_patch") else json.dumps({"input": patch}, ensure_ascii=False)
 
-    def answer(self) -> str:
-        """The report at the end of the tour."""
+    def report(self) -> str:
+        """The answer at the end of the tour."""
         parts = [_ABOUT.format(_shorten(self._user_text) or "(nothing)")]
         seen = []
         for name, text, output in self._done:
-            lines = [line.strip() for line in output.splitlines() if line.strip()] or ["(no output)"]
-            if lines[0].startswith("Success") and lines[1:]:
-                lines = lines[1:]  # which files
+            lines = output.removeprefix("Success. Updated the following files:\n").split("\n")
             command = re.search(r'"cmd": ?"(.*?)"', text)
-            title = _shorten(command[1] if command else text) if name == "exec_command" else name
             if name != "update_plan":
-                seen.append(f"- `{title}`: {_shorten(' · '.join(lines))}")
+                shown = _shorten(" · ".join(filter(None, map(str.strip, lines))))
+                seen.append(f"- `{command[1] if command else name}`: {shown or '(no output)'}")
         if seen:
             parts += ["Everything else is real. I made these calls, and saw:\n", *seen, ""]
         parts.append(_REAL_MODEL)
@@ -256,25 +228,11 @@ class _View:
         return "\n".join(parts)
 
     def fitting(self, schema: object) -> str:
-        """A value for an output schema, with what the request is about for its texts. That is the last paragraph: what
-        comes first tells the model how. A line that ends with a colon introduces what the user wrote."""
-        *_, words = re.split(r"\n\s*\n", self._user_text.strip())
-        heading, _, said = words.partition("\n")
-        words = said if said and heading.rstrip().endswith(":") else words
+        """A value for an output schema. Its texts are the last paragraph of what the user says: what the request is
+        about, after how it is to be answered."""
+        words = self._user_text.strip().rpartition("\n\n")[2].removeprefix("User prompt:\n")
         plain = msgspec.json.decode(msgspec.json.encode(schema))
         return json.dumps(schema_value(plain, _shorten(words)), ensure_ascii=False)
-
-
-def _output(raw: Raw) -> str:
-    """The output of a call: text, or parts of it, without the lines about it that a tool may put before; anything else
-    as its JSON."""
-    try:
-        value = msgspec.json.decode(raw, type=str | list[_Content])
-    except msgspec.DecodeError:
-        return bytes(raw).decode()
-    output = value if isinstance(value, str) else "\n".join(part.text for part in value)
-    before, mark, after = output.partition("Output:\n")
-    return after if mark and (not before or before.endswith("\n")) else output
 
 
 def _shorten(text: str) -> str:
@@ -284,87 +242,45 @@ def _shorten(text: str) -> str:
 
 # --- values for schemas ----------------------------------------------------------------------------------------------
 
-_MAX_DEPTH: Final = 32  # of a schema that refers to itself without an end
-_MAX_VALUES: Final = 10_000  # of one that asks for more and more
-_FORMATS: Final = {
-    "date": "2000-01-01",
-    "date-time": "2000-01-01T00:00:00Z",
-    "time": "00:00:00Z",
-    "email": "nobody@example.com",
-    "uri": "https://example.com/",
-    "uuid": "00000000-0000-4000-8000-000000000000",
-}
+# A schema may refer to itself without an end, or ask for any number of items.
+_MAX_DEPTH: Final = 12
+_MAX_VALUES: Final = 10_000
+_MAX_LENGTH: Final = 100
+_FORMATS: Final = {"date": "2000-01-01", "date-time": "2000-01-01T00:00:00Z", "time": "00:00:00Z"}
 
 
 def schema_value(schema: Any, words: str) -> Any:
-    """A small value that fits a JSON Schema of ordinary keywords, with these words for its texts: types, enumerations,
-    members, items, lengths, bounds, formats, alternatives, and `$ref` into the schema itself. Null for what is no
-    schema."""
-    try:
-        return _SchemaValue(schema, words).make(schema, 0)
-    except (TypeError, ValueError, AttributeError, KeyError):
-        return None
+    """A small value for a JSON Schema of ordinary keywords, with these words for its texts: types, enumerations,
+    members, items, lower limits, lengths, the first alternative, and `$ref` into the schema itself. Null for others."""
+    values = count()
 
-
-class _SchemaValue:
-    def __init__(self, root: Any, words: str) -> None:
-        self._root = root
-        self._words = words or "offline model"
-        self._budget = iter(range(_MAX_VALUES))
-
-    def make(self, schema: Any, depth: int) -> Any:
-        schema = self._flat(schema, depth)
-        if "const" in schema or schema.get("enum"):
-            return schema["const"] if "const" in schema else schema["enum"][0]
-        kinds = schema.get("type", "object" if "properties" in schema or "required" in schema else "null")
-        match kinds if isinstance(kinds, str) else next((kind for kind in kinds if kind != "null"), "null"):
+    def value(part: Any, depth: int = 0) -> Any:
+        if depth > _MAX_DEPTH or next(values) > _MAX_VALUES:
+            return None
+        if "$ref" in part:
+            return value(reduce(getitem, part["$ref"].split("/")[1:], schema), depth + 1)
+        if options := part.get("anyOf") or part.get("oneOf"):
+            return value(options[0], depth + 1)
+        if "const" in part or "enum" in part:
+            return part["const"] if "const" in part else part["enum"][0]
+        kinds = part.get("type", "object" if "properties" in part else "null")
+        match kinds if isinstance(kinds, str) else kinds[0]:
             case "object":
-                members = schema.get("properties", {})
-                # All members near the top, deep down only those that must be there.
-                names = dict.fromkeys([*(members if depth < 4 else ()), *schema.get("required", ())])
-                return {name: self.make(members.get(name, {}), depth + 1) for name in names}
+                members = {name: {} for name in part.get("required", ())} | part.get("properties", {})
+                return {name: value(member, depth + 1) for name, member in members.items()}
             case "array":
-                wanted = zip(range(schema.get("minItems", 0)), self._budget)  # noqa: B905 (as many as there may be)
-                return [self.make(schema.get("items", {}), depth + 1) for _ in wanted]
+                least = min(part.get("minItems", 0), _MAX_LENGTH)
+                return [value(part.get("items", {}), depth + 1) for _ in range(least)]
             case "string":
-                least, most, text = schema.get("minLength", 0), schema.get("maxLength"), self._words
-                if most is not None and len(text) > most:
-                    cut = text[: most + 1].rpartition(" ")[0]
-                    text = cut if cut and len(cut) >= least else text[:most]
-                return _FORMATS.get(schema.get("format")) or text.ljust(min(least, _MAX_VALUES), ".")
-            case "integer" | "number" as kind:
-                # Zero, or what is allowed next to it.
-                low = max(schema.get("minimum", -math.inf), schema.get("exclusiveMinimum", -math.inf) + 1)
-                high = min(schema.get("maximum", math.inf), schema.get("exclusiveMaximum", math.inf) - 1)
-                value: float = max(low, min(0, high))
-                step: float = schema.get("multipleOf", 1 if kind == "integer" else 0)
-                above = math.ceil(value / step) * step if step else value
-                return above if above <= high else math.floor(value / step) * step
+                text = (words or "offline model")[: part.get("maxLength")]
+                return _FORMATS.get(part.get("format")) or text.ljust(min(part.get("minLength", 0), _MAX_LENGTH), ".")
+            case "integer" | "number":
+                return max(0, part.get("minimum", 0))
             case "boolean":
                 return False
         return None
 
-    def _flat(self, schema: Any, depth: int) -> dict[str, Any]:
-        """The schema without references and alternatives: all that the chosen ones say, in one table. Nothing of what
-        is too deep, or too much."""
-        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or next(self._budget, None) is None:
-            return {}
-        flat = {key: value for key, value in schema.items() if key not in ("$ref", "anyOf", "oneOf", "allOf")}
-        parts = [*schema.get("allOf", ())]
-        if "$ref" in schema:
-            part = self._root if schema["$ref"].startswith("#") else {}
-            for step in schema["$ref"].split("/")[1:]:
-                part = part.get(step.replace("~1", "/").replace("~0", "~"), {})
-            parts.append(part)
-        for choices in (schema[key] for key in ("anyOf", "oneOf") if key in schema):
-            # The first alternative; but deep down the simplest, because the first may be the one that it is part of.
-            choices = [one if isinstance(one, Mapping) else {} for one in choices]  # `true` allows everything
-            simple = sorted(choices, key=lambda one: "$ref" in one or "properties" in one) if depth > 2 else choices
-            parts.append(next((one for one in simple if depth > 2 or one != {"type": "null"}), {}))
-        for part in (self._flat(part, depth + 1) for part in parts):
-            merged = {
-                "properties": {**flat.get("properties", {}), **part.get("properties", {})},
-                "required": [*flat.get("required", ()), *part.get("required", ())],
-            }
-            flat |= part | {key: value for key, value in merged.items() if value}
-        return flat
+    try:
+        return value(schema)
+    except (TypeError, ValueError, AttributeError, LookupError):
+        return None

@@ -86,7 +86,7 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     requests_per_minute: _PerMinute | None = None
     """How many requests are begun in a minute. Without it, as the server says."""
     tokens_per_minute: _PerMinute | None = None
-    """How many tokens they may have together. Without it, as the server says."""
+    """How many tokens the requests begun in a minute may have together. Without it, as the server says."""
     requires_openai_auth: bool = False
     """Whether the key of the login is taken where neither `env_key` nor a token is given."""
     namespaces: bool = True
@@ -128,7 +128,7 @@ def read_provider(provider_id: str, table: Mapping[str, object]) -> ProviderConf
     """The provider in a table of `config.toml`; raises `ProviderConfigError`, which names every key that is wrong. Keys
     that nobody knows are passed over."""
     known = {key: value for key, value in table.items() if key in PROVIDER_KEYS}
-    problems = [*_wrong_types(known), *_wrong_words(known)]
+    problems = [*_problems(known)]
     if "base_url" not in known:
         problems.insert(0, (None, 'it has no base_url; add one, as in base_url = "https://HOST/v1"'))
     if problems:
@@ -136,18 +136,15 @@ def read_provider(provider_id: str, table: Mapping[str, object]) -> ProviderConf
     return msgspec.convert({**known, "id": provider_id}, ProviderConfig)
 
 
-def _wrong_types(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
-    """By key, without the value: it may be secret."""
+def _problems(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
+    """What is wrong with a table, by key, without the value, which may be secret: first what has another type, then
+    what has the right one and cannot be used all the same."""
     for field in msgspec.structs.fields(ProviderConfig):
         if field.name in table:
             try:
                 msgspec.convert(table[field.name], field.type)
             except msgspec.ValidationError:
                 yield field.name, f"allowed is {ALLOWED[field.type]}"
-
-
-def _wrong_words(table: Mapping[str, object]) -> Iterator[tuple[str | None, str]]:
-    """What has the right type and cannot be used all the same."""
     base_url, wire_api = table.get("base_url"), table.get("wire_api")
     if isinstance(base_url, str) and not is_http_url(base_url):
         yield "base_url", "it is no http or https URL; write it as `https://HOST/v1` or `http://HOST:PORT/v1`"
@@ -210,7 +207,7 @@ def endpoint(
 ) -> Endpoint:
     """Where a request for `path` goes, with all its headers: `headers`, under those of the provider, under the key.
 
-    `login_key` gives the key that the user has kept for this very provider: whoever passes it must not pass another's.
+    `login_key` gives the key that the user has stored for this provider: whoever passes it must not pass another's.
     """
     environ = os.environ if environ is None else environ
     merged = {name.lower(): value for name, value in (*headers.items(), *config.http_headers.items())}
@@ -219,8 +216,8 @@ def endpoint(
             merged[name.lower()] = environ[variable]
     key = _key(config, login_key, environ)
     if key is not None:
-        as_told = config.env_key is None and config.experimental_bearer_token is not None
-        name, value = (bearer if as_told else key_header)(key)
+        as_bearer = config.env_key is None and config.experimental_bearer_token is not None
+        name, value = (bearer if as_bearer else key_header)(key)
         merged[name] = value
     elif "authorization" not in merged and urlsplit(config.base_url).hostname == OPENAI_HOST:
         raise ModelError(_NO_OPENAI_KEY, kind="unauthorized")
@@ -248,7 +245,7 @@ def _key(config: ProviderConfig, login_key: KeySource | None, environ: Mapping[s
             hint = config.env_key_instructions or "Set it to the key for this provider and start again."
             raise ModelError(
                 f"provider `{config.id}` needs the environment variable `{config.env_key}`, which is not set, or a key "
-                f"that `treadle login {config.id}` keeps. {hint}",
+                f"that `treadle login {config.id}` stores. {hint}",
                 kind="unauthorized",
             )
         return key

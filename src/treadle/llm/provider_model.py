@@ -87,7 +87,8 @@ class ProviderModel:
     async def _open(
         self, stream: ProviderStream, request: ModelRequest, quirks: frozenset[str]
     ) -> tuple[Endpoint, Exchange, frozenset[str]]:
-        """Also, with which quirks it was asked in the end: those given, those known, and what refusals taught."""
+        """Ask. Gives also the quirks that it was asked with in the end: those given, those known, and what refusals
+        taught."""
         wire = self._wire
         headers = {**(request.headers or {}), **_HEADERS, **wire.headers}
         where = endpoint(
@@ -251,8 +252,8 @@ class ProviderStream:
             self._give_up_at = asyncio.get_running_loop().time() + LAST_WORDS_S if may_end else None
 
     async def _asks_otherwise(self, error: ModelError) -> bool:
-        """Some servers refuse a request inside of a response. When nothing else was in it, it is asked again as after
-        a refusal by status."""
+        """Ask again, as after a refusal by status, when a response holds a refusal and nothing else: some servers
+        refuse inside of a response."""
         request, exchange = self._request, self._exchange
         if request is None or exchange is None or self._ready:
             return False

@@ -1,7 +1,7 @@
 """The models that a provider lists, in the formats that servers use, with the sizes and prices they report.
 
-It owns the request (`GET /models`) and parses the response. It asks once, with a deadline: a list is not worth waiting
-for.
+It owns the requests (`GET /models`; of Ollama also what it has loaded) and parses the responses. It asks once, with a
+deadline: a list is not worth waiting for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from treadle.llm.catalogue import Price
 from treadle.llm.model import ModelError
-from treadle.llm.provider import KeySource, ProviderConfig, endpoint
+from treadle.llm.provider import Endpoint, KeySource, ProviderConfig, endpoint
 from treadle.llm.provider_client import ProviderClient
 from treadle.llm.wire_api import WireApi, find_wire_api
 
@@ -24,6 +24,8 @@ DEADLINE_S: Final = 10.0
 MAX_BYTES: Final = 16 * 1024 * 1024
 
 _PATH: Final = "/models"
+_LOADED: Final = "/api/ps"
+OLLAMA: Final = "ollama"
 _HEADERS: Final = {"accept": "application/json"}
 _MILLION: Final = 1_000_000
 
@@ -62,24 +64,43 @@ async def list_provider_models(
     wire = find_wire_api(config.wire_api) if wire is None else wire
     query = {**config.query_params, **wire.models_query}
     asked = structs.replace(config, request_max_retries=0, query_params=query)
-    where = endpoint(asked, _PATH, {**wire.headers, **_HEADERS}, wire.key_header, login_key=login_key, environ=environ)
+    headers = {**wire.headers, **_HEADERS}
+
+    def place(server: ProviderConfig, path: str) -> Endpoint:
+        return endpoint(server, path, headers, wire.key_header, login_key=login_key, environ=environ)
+
+    async def get(where: Endpoint) -> list[ModelListing]:
+        exchange = await connection.send(where, None)
+        try:
+            body = bytearray()
+            while piece := await exchange.read():
+                body += piece
+                if len(body) > MAX_BYTES:
+                    raise ModelError(f"the list of models is longer than {MAX_BYTES} bytes, url: {where.shown}")
+        finally:
+            await exchange.aclose()
+        return read_listings(bytes(body), where.shown)
+
+    first = place(asked, _PATH)
     connection = ProviderClient(asked, wire.failure)
     try:
         async with asyncio.timeout(deadline_s):
-            exchange = await connection.send(where, None)
+            listed = await get(first)
+            if config.id != OLLAMA:
+                return listed
+            # Its list has no sizes; what it has loaded has the one that it was loaded with.
             try:
-                body = bytearray()
-                while piece := await exchange.read():
-                    body += piece
-                    if len(body) > MAX_BYTES:
-                        raise ModelError(f"the list of models is longer than {MAX_BYTES} bytes, url: {where.shown}")
-            finally:
-                await exchange.aclose()
+                loaded = await get(place(structs.replace(asked, base_url=config.base_url.removesuffix("/v1")), _LOADED))
+            except ModelError:
+                return listed
+            windows = {offer.id: offer.context_window for offer in loaded}
+            return [
+                structs.replace(offer, context_window=windows.get(offer.id) or offer.context_window) for offer in listed
+            ]
     except TimeoutError:
-        raise ModelError(f"no list of models within {deadline_s:.0f} s, url: {where.shown}") from None
+        raise ModelError(f"no list of models within {deadline_s:.0f} s, url: {first.shown}") from None
     finally:
         await connection.close()
-    return read_listings(bytes(body), where.shown)
 
 
 def read_listings(body: bytes, url: str) -> list[ModelListing]:

@@ -129,7 +129,9 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
 
 
 def _body(request: ModelRequest, items: Sequence[JsonObject]) -> _Body:
-    schema = request.output_schema
+    schema, effort = request.output_schema, request.reasoning_effort
+    # "none" as a summary means that none is wanted, which the API says by silence.
+    summary = None if request.reasoning_summary == "none" else request.reasoning_summary
     return _Body(
         model=request.model,
         instructions=request.instructions,
@@ -137,7 +139,7 @@ def _body(request: ModelRequest, items: Sequence[JsonObject]) -> _Body:
         tools=request.tools,
         tool_choice="auto",
         parallel_tool_calls=request.parallel_tool_calls,
-        reasoning=_reasoning(request),
+        reasoning=None if effort is None and summary is None else _ReasoningOptions(effort, summary),
         store=False,
         stream=True,
         include=_INCLUDE,
@@ -147,14 +149,6 @@ def _body(request: ModelRequest, items: Sequence[JsonObject]) -> _Body:
         client_metadata=request.client_metadata,
         service_tier=request.service_tier,
     )
-
-
-def _reasoning(request: ModelRequest) -> _ReasoningOptions | None:
-    # "none" as a summary means that none is wanted, which the API says by silence.
-    summary = None if request.reasoning_summary == "none" else request.reasoning_summary
-    if request.reasoning_effort is None and summary is None:
-        return None
-    return _ReasoningOptions(request.reasoning_effort, summary)
 
 
 # --- namespaces -------------------------------------------------------------------------------------------------------
@@ -171,7 +165,7 @@ def other_way(failure: HttpFailure, quirks: frozenset[str]) -> frozenset[str] | 
 
 
 def _object(given: JsonObject, mark: bytes) -> dict[str, Any] | None:
-    """As a dictionary; None for JSON without the mark, which is not read: there may be thousands of items."""
+    """An item as a dictionary; None for JSON without the mark, which is not read: there may be thousands of items."""
     if not isinstance(given, Raw):
         return dict(given)
     return msgspec.json.decode(given, type=dict[str, Any]) if mark in bytes(given) else None
@@ -335,7 +329,7 @@ class ResponsesTranslator:
         return []
 
     def _translate(self, event: _Event) -> list[ModelEvent]:
-        """Nothing for an event that is not known, or belongs to nothing."""
+        """The events of the model that an event is; none for one that is not known, or belongs to nothing."""
         match event.type:
             case "response.output_item.added":
                 given = upstream_id(event.item)

@@ -105,7 +105,7 @@ class WireApi(Struct, frozen=True, kw_only=True):
 
 
 def wire_api_names() -> list[str]:
-    """All there are, ours first."""
+    """The names of all wire APIs, ours first."""
     return [*BUILT_IN, *sorted({name for name in offered() if name not in BUILT_IN})]
 
 

@@ -345,12 +345,37 @@ def test_an_answer_with_citations_is_one_message() -> None:
     )
     check_order(events)
     assert [event.delta for event in events if isinstance(event, TextDelta)] == ["It was ", "made ", "in 1785", "."]
-    message = done(events)[-1]
+    message, sources = done(events)[-2:]
     assert isinstance(message, MessageItem)
     assert message.text == "It was made in 1785."
+    assert type(sources) is OtherItem
     place = {"type": "url_citation", "url": "https://e.com", "title": "E", "start_index": 12, "end_index": 19}
     assert json.loads(bytes(message.raw))["content"][0]["annotations"] == [place]
-    assert len(done(events)) == 3
+    assert len(done(events)) == 4
+    said = {"type": "text", "text": "in 1785", "citations": [CITED]}
+    before, after = {"type": "text", "text": "It was made "}, {"type": "text", "text": "."}
+    assert answer_of([message, sources]) == [before, said, after]
+    # Another model cannot read it, nor is it of another text.
+    plain = [{"type": "text", "text": "It was made in 1785."}]
+    assert answer_of([message, sources], model="claude-opus-5") == plain
+    assert answer_of([sources, message]) == plain
+    assert answer_of([sources]) == []
+
+
+@given(st.lists(st.tuples(st.text(" a", max_size=3), st.booleans()), min_size=1, max_size=6))
+def test_cited_blocks_are_all_of_the_text_and_none_is_blank(parts: list[tuple[str, bool]]) -> None:
+    events = [start(), *searched(0, "q"), *results(1)]
+    for index, (words, cited) in enumerate(parts, 2):
+        piece = [grow(index, "citations_delta", citation=CITED)] if cited else []
+        events += [begin(index, {"type": "text", "text": ""}), *piece]
+        events += [grow(index, "text_delta", text=words), stop(index)]
+    items = done(hear(*events, *ended()))
+    text = "".join(words for words, _ in parts)
+    blocks = answer_of(items[2:])
+    assert "".join(block["text"] for block in blocks) == (text if text.strip() else "")
+    assert all(block["text"].strip() for block in blocks)
+    if text.strip():
+        assert sum(len(block.get("citations", ())) for block in blocks) == sum(cited for _, cited in parts)
 
 
 @pytest.mark.parametrize("tail", [[], [{"type": "message_stop"}]])
@@ -376,13 +401,18 @@ def test_a_paused_search_is_gone_on_with() -> None:
     assert blocks_of(items) == ["server_tool_use"]
 
 
-def blocks_of(items: list[OutputItem], *more: Json) -> list[str]:
-    """The kinds of blocks in the first answer of a request with these items."""
+def answer_of(items: list[OutputItem], *more: Json, model: str = REQUEST.model) -> list[Json]:
+    """The first answer of a request with these items."""
     history = [*REQUEST.input, *(item.raw for item in items), *more]
-    request = ModelRequest(model=REQUEST.model, input=history, tools=SEARCHING.tools)
+    request = ModelRequest(model=model, input=history, tools=SEARCHING.tools)
     body = json.loads(encode_body(request, Asking(read_provider("m", {"base_url": "http://127.0.0.1:1"}))))
-    answers = [message["content"] for message in body["messages"] if message["role"] == "assistant"]
-    return [block["type"] for block in answers[0]] if answers else []
+    answers: list[list[Json]] = [each["content"] for each in body["messages"] if each["role"] == "assistant"]
+    return answers[0] if answers else []
+
+
+def blocks_of(items: list[OutputItem], *more: Json) -> list[str]:
+    """The kinds of blocks in it."""
+    return [block["type"] for block in answer_of(items, *more)]
 
 
 def test_a_search_without_a_result_is_not_sent_back() -> None:

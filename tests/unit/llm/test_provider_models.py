@@ -32,6 +32,7 @@ ENVIRON = {"KEY": KEY}
 @pytest.fixture
 async def server() -> AsyncIterator[ModelServer]:
     async with model_server() as running:
+        running.lists_models = True
         yield running
 
 
@@ -110,6 +111,18 @@ async def test_a_list_of_anthropic_is_asked_for_as_a_whole(server: ModelServer) 
     (asked,) = server.asked
     assert (asked.method, asked.path) == ("GET", "/v1/models?limit=1000")
     assert (asked.headers["anthropic-version"], asked.headers["x-k"]) == ("v", KEY)
+
+
+async def test_of_ollama_what_is_loaded_says_how_long_its_context_is(server: ModelServer) -> None:
+    listed = '{"data": [{"id": "qwen3:8b"}, {"id": "gpt-oss:20b"}]}'
+    loaded = '{"models": [{"name": "qwen3:8b", "model": "qwen3:8b", "context_length": 4096}]}'
+    server.play(status(200, listed), status(200, loaded))
+    ollama = replace(provider(server), id="ollama")
+    offers = await list_provider_models(ollama, environ=ENVIRON)
+    assert [(offer.id, offer.context_window) for offer in offers] == [("qwen3:8b", 4096), ("gpt-oss:20b", None)]
+    assert [asked.path for asked in server.asked] == ["/v1/models", "/api/ps"]
+    server.play(status(200, listed), status(404, "no such page"))  # what only calls itself so
+    assert [offer.id for offer in await list_provider_models(ollama, environ=ENVIRON)] == ["qwen3:8b", "gpt-oss:20b"]
 
 
 @pytest.mark.parametrize("code", [401, 404, 500])

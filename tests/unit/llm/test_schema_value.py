@@ -22,31 +22,12 @@ def fits(schema: Any, value: Any) -> None:
     assert not errors, (json.dumps(schema), value, errors)
 
 
-@st.composite
-def texts(draw: st.DrawFn) -> Json:
-    least = draw(st.integers(0, 20))
-    schema: Json = {"type": "string", "minLength": least}
-    return {**schema, "maxLength": least + draw(st.integers(0, 20))} if draw(st.booleans()) else schema
-
-
-@st.composite
-def numbers(draw: st.DrawFn) -> Json:
-    whole, low = draw(st.booleans()), draw(st.integers(-20, 20))
-    schema: Json = {"type": "integer" if whole else "number"}
-    if draw(st.booleans()):
-        schema[draw(st.sampled_from(["minimum", "exclusiveMinimum"]))] = low
-    if draw(st.booleans()):
-        schema[draw(st.sampled_from(["maximum", "exclusiveMaximum"]))] = low + draw(st.integers(7, 20))
-    if draw(st.booleans()):
-        schema["multipleOf"] = draw(st.sampled_from([1, 2, 3]))
-    return schema
-
-
 FLAT = (
-    texts()
-    | numbers()
+    st.integers(0, 20).map(lambda least: {"type": "string", "minLength": least, "maxLength": least + 3})
+    | st.integers(-20, 20).map(lambda low: {"type": "integer", "minimum": low})
     | st.sampled_from(
         [
+            {"type": "number"},
             {"type": "boolean"},
             {"type": "null"},
             {"const": [1, {"x": None}]},
@@ -54,25 +35,22 @@ FLAT = (
             {"type": ["null", "string"]},
             {"type": "string", "format": "date-time"},
             {"$ref": "#/$defs/node"},
-            {"$ref": "#/$defs/word"},
             {},
-            True,
         ]
     )
 )
-# A list that goes on for as long as one likes, and a word with a slash and a tilde in its name.
+# A list that goes on for as long as one likes.
 DEFINITIONS = {
     "node": {
         "type": "object",
         "properties": {
-            "value": {"$ref": "#/$defs/a~1b~0c"},
-            "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+            "value": {"$ref": "#/$defs/count"},
+            "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]},
         },
         "required": ["value", "next"],
         "additionalProperties": False,
     },
-    "word": {"allOf": [{"type": "string"}, {"minLength": 3}, {"maxLength": 9}]},
-    "a/b~c": {"type": "integer", "minimum": 2},
+    "count": {"type": "integer", "minimum": 2},
 }
 
 
@@ -94,8 +72,8 @@ def objects(draw: st.DrawFn, below: st.SearchStrategy[Any]) -> Json:
 
 
 @given(st.recursive(FLAT, _deeper, max_leaves=12), st.text(max_size=40))
-def test_it_fits(schema: Any, words: str) -> None:
-    whole = {"$defs": DEFINITIONS, **schema} if isinstance(schema, dict) else schema
+def test_it_fits(schema: Json, words: str) -> None:
+    whole = {"$defs": DEFINITIONS, **schema}
     value = schema_value(whole, words)
     fits(whole, value)
     json.dumps(value)
@@ -106,26 +84,24 @@ def test_it_fits(schema: Any, words: str) -> None:
     [
         ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}, {"a": "words", "b": 0}),
         ({"type": "array", "items": {"type": "boolean"}, "minItems": 2}, [False, False]),
-        ({"anyOf": [{"type": "null"}, {"type": "number", "minimum": 5}]}, 5),
-        ({"type": "object", "allOf": [{"properties": {"a": {"const": 1}}}, {"required": ["a"]}]}, {"a": 1}),
-        ({"type": ["null", "string"]}, "words"),
+        ({"anyOf": [{"type": "number", "minimum": 5}, {"type": "null"}]}, 5),
+        ({"properties": {"a": {"const": 1}}, "required": ["a", "b"]}, {"a": 1, "b": None}),
         ("?", None),
         ({"$ref": "https://example.com/elsewhere"}, None),
         ({"$ref": "#"}, None),
+        (True, None),
     ],
 )
 def test_a_value_of_a_form(schema: Any, value: object) -> None:
     assert schema_value(schema, "words") == value
 
 
-def test_words_are_cut_between_words() -> None:
-    assert schema_value({"type": "string", "maxLength": 12}, "mend the leaking roof") == "mend the"
-    assert schema_value({"type": "string", "maxLength": 4}, "mendtheroof") == "mend"
-
-
 def test_a_schema_without_an_end_gets_a_value_all_the_same() -> None:
     endless = {"type": "object", "properties": {"x": {"$ref": "#"}}, "required": ["x"]}
     assert json.dumps(schema_value(endless, ""))
-    assert json.dumps(schema_value({"type": "array", "minItems": 10**9, "items": {}}, ""))
+    many: Json = {"type": "array", "minItems": 10**9, "items": {"type": "string", "minLength": 10**9}}
+    for _ in range(6):
+        many = {**many, "items": many}
+    assert len(json.dumps(schema_value(many, ""))) < 2_000_000
     doubling = {"type": "object", "properties": {"x": {"$ref": "#"}, "y": {"$ref": "#"}}, "required": ["x", "y"]}
     assert len(json.dumps(schema_value(doubling, ""))) < 1_000_000

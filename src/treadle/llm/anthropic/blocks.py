@@ -41,7 +41,10 @@ class ContentBlock(Struct, tag_field="type", omit_defaults=True, kw_only=True):
 
 
 class TextBlock(ContentBlock, tag="text", kw_only=True):
+    """`citations` are those of a search of the server, verbatim."""
+
     text: str
+    citations: list[Raw] = []
     cache_control: CacheControl | None = None
 
 
@@ -132,19 +135,21 @@ _PREFIX: Final = OPAQUE_PREFIX + "anthropic:"
 
 
 class OpaqueBlock(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Exactly one of the last three is set.
+    """Exactly one of the last four is set.
 
     Args:
         model: The model that wrote it.
         signature: The signature of thinking whose text is in the item.
         redacted: Thinking that only the server can decrypt.
         block: Any other block, verbatim.
+        cited: The message before it in blocks, with what each is taken from: later requests have to have that.
     """
 
     model: str
     signature: str | None = None
     redacted: str | None = None
     block: Raw = Raw()
+    cited: list[TextBlock] = []
 
     def packed(self) -> str:
         return _PREFIX + msgspec.json.encode(self).decode()
@@ -154,7 +159,7 @@ _decoder = msgspec.json.Decoder(OpaqueBlock)
 
 
 def unpacked(text: str | None, model: str) -> OpaqueBlock | None:
-    """None if another API or another model wrote it."""
+    """The block that was packed into a text; None if another API or another model wrote it."""
     if text is None or not text.startswith(_PREFIX):
         return None
     try:

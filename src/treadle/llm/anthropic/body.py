@@ -176,8 +176,8 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     # How thinking is asked for.
     kind, effort = traits.thinking, request.reasoning_effort
     if kind == "unknown":  # what a server refuses is found out by asking
-        told = effort is not None and NO_THINKING not in quirks
-        kind = ("budget" if AS_BUDGET in quirks else "adaptive") if told else "never"
+        sent = effort is not None and NO_THINKING not in quirks
+        kind = ("budget" if AS_BUDGET in quirks else "adaptive") if sent else "never"
     if effort == "none" or (kind == "budget" and (effort is None or not _may_think(history.messages))):
         kind = "never"
     # A conversation with calls is refused without tools, also where none may be called any more.

@@ -159,10 +159,10 @@ def _type(error: ApiError, status: int) -> str:
     return "model_not_found" if given == "not_found_error" and _NO_MODEL.match(error.message) else given
 
 
-AS_BUDGET: Final = "thinking is told as a budget"
-NO_THINKING: Final = "thinking is not told"
+AS_BUDGET: Final = "thinking is sent as a budget"
+NO_THINKING: Final = "thinking is not sent"
 NO_THOUGHTS: Final = "thoughts are not sent back"
-SCHEMA_AS_TEXT: Final = "a schema is told as text"
+SCHEMA_AS_TEXT: Final = "a schema is sent as text"
 NO_CACHE: Final = "nothing is marked for the cache"
 
 _REFUSED: Final = (400, 422)

@@ -19,6 +19,7 @@ from treadle.llm.anthropic.blocks import (
     AnthropicCallIds,
     AnthropicPart,
     AnthropicToolNames,
+    ImageBlock,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
@@ -150,10 +151,11 @@ class _Writer:
                 self._say("assistant", [self._call(index, item)])
                 continue
             if item.is_answer:
-                said = item.type == "message"
-                self._say(
-                    "assistant", content_blocks(item.content or "", images=False) if said else self._unpacked(item)
-                )
+                if item.type == "message":
+                    said = content_blocks(item.content or "", images=False)
+                    self._say("assistant", self._cited(index + 1, said) or said)
+                else:
+                    self._say("assistant", self._unpacked(item))
                 continue
             if item.type not in _OUTPUTS and item.type != "message":
                 continue
@@ -209,12 +211,20 @@ class _Writer:
             return []
         if bytes(opaque.block):
             return [opaque.block]
-        if not self._thoughts:
+        if not self._thoughts or opaque.cited:
             return []
         if opaque.redacted is not None:
             return [RedactedThinkingBlock(data=opaque.redacted)]
         text = "".join(part.text or "" for part in item.summary or ())
         return [ThinkingBlock(thinking=text, signature=opaque.signature or "")]
+
+    def _cited(self, index: int, said: Sequence[TextBlock | ImageBlock]) -> list[TextBlock]:
+        """What a message has said, with what it was taken from: the item after it has that."""
+        item = self._items[index] if index < len(self._items) else AnthropicItem()
+        opaque = unpacked(item.encrypted_content, self._model)
+        blocks = [] if opaque is None else opaque.cited
+        same = "".join(block.text for block in said if isinstance(block, TextBlock))
+        return blocks if same == "".join(block.text for block in blocks) else []
 
     def _end_answer(self, *, is_last: bool = False) -> None:
         """Thoughts that led to nothing are refused at the end of a message; calls get their results."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
 from treadle.http.sse import SseEvent
-from treadle.llm.anthropic.blocks import WEB_SEARCH, AnthropicToolNames, OpaqueBlock, tool_names
+from treadle.llm.anthropic.blocks import WEB_SEARCH, AnthropicToolNames, OpaqueBlock, TextBlock, tool_names
 from treadle.llm.anthropic.failure import ApiError, stopped, stream_failure
 from treadle.llm.anthropic.messages import call_item_id
 from treadle.llm.failure import cut
@@ -71,10 +72,11 @@ class Citation(Struct):
 
     url: str = ""
     title: str | None = None
+    encrypted_index: str | None = None
 
 
 class CitationPiece(Struct, gc=False, tag_field="type", tag="citations_delta"):
-    citation: Citation
+    citation: Raw
 
 
 class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
@@ -137,6 +139,7 @@ class BlockStart(Struct):
 
 read_block_delta: Final[Callable[[str | Raw], BlockDelta]] = msgspec.json.Decoder(BlockDelta).decode
 read_event: Final[Callable[[str | Raw], MessageEvent]] = msgspec.json.Decoder(MessageEvent).decode
+read_citation: Final[Callable[[Raw], Citation]] = msgspec.json.Decoder(Citation).decode
 read_delta: Final[Callable[[str | Raw], MessageDelta]] = msgspec.json.Decoder(MessageDelta).decode
 read_block_start: Final[Callable[[str | Raw], BlockStart]] = msgspec.json.Decoder(BlockStart).decode
 
@@ -166,6 +169,7 @@ class _Open(Struct):
     begun: int = 0  # where the text of the present block begins in that of the item
     tool: tuple[str | None, str, bool] = (None, "", False)  # namespace, name, whether its input is free text
     cited: list[dict[str, object]] = []
+    parts: dict[int, list[Raw]] = {}  # the blocks of the item: where each begins, and its citations as they came
 
 
 class AnthropicTranslator:
@@ -211,8 +215,8 @@ class AnthropicTranslator:
                 streamed = kind == "call" and not block.tool[2] and delta.partial_json
                 return [ToolInputDelta(block.item_id, delta.partial_json)] if streamed else []
         elif isinstance(delta, CitationPiece):
-            if kind == "text" and delta.citation.url:
-                return self._cite(block, delta.citation)
+            if kind == "text" and self._cite(block, delta.citation):
+                return []
         elif kind == "thinking":
             if isinstance(delta, ThinkingPiece):
                 return self._thought(block, delta.thinking)
@@ -234,12 +238,16 @@ class AnthropicTranslator:
         self._keep(block, text)
         return [*begun, TextDelta(block.item_id, text)]
 
-    def _cite(self, block: _Open, citation: Citation) -> list[ModelEvent]:
-        """A citation is of all the text of its block. It is noted as the Responses API does it."""
-        if len(block.cited) < MAX_CITATIONS:
+    def _cite(self, block: _Open, given: Raw) -> bool:
+        """A citation is of all the text of its block. It is noted as the Responses API does it; False for one that says
+        of no page where it is from."""
+        citation = read_citation(given)
+        if citation.url and len(block.cited) < MAX_CITATIONS:
             source = {"type": "url_citation", "url": citation.url, "title": citation.title or ""}
             block.cited.append({**source, "start_index": block.begun})
-        return []
+            if citation.encrypted_index is not None:
+                block.parts.setdefault(block.begun, []).append(given.copy())
+        return bool(citation.url)
 
     def _thought(self, block: _Open, text: str) -> list[ModelEvent]:
         if not text:
@@ -264,15 +272,15 @@ class AnthropicTranslator:
             return []
         try:
             event = read_event(sse.data)
-            told = self._translate(event)
+            events = self._translate(event)
         except (msgspec.DecodeError, RecursionError):
             if sse.event == "error":
                 raise stream_failure(ApiError(message=sse.data)) from None
             return [UnknownEvent(sse.event, sse.data)]
-        return [UnknownEvent(event.type, sse.data)] if told is None else told
+        return [UnknownEvent(event.type, sse.data)] if events is None else events
 
     def _translate(self, event: MessageEvent) -> list[ModelEvent] | None:
-        """None for an event that is not known, or belongs to nothing."""
+        """The events of the model that an event is; None for one that is not known, or belongs to nothing."""
         match event.type:
             case "content_block_start":
                 return self._block_start(event)
@@ -347,6 +355,7 @@ class AnthropicTranslator:
             # With citations an answer comes in many blocks, of a few words each: it is one message all the same.
             self._last, self._open[index] = None, last
             last.begun = sum(map(len, last.texts))
+            last.parts.setdefault(last.begun, [])
             return self._text(last, start.text)
         ended = self._end_last()
         return [*ended, *self._begin(index, kind, start, raw)]
@@ -359,7 +368,13 @@ class AnthropicTranslator:
         if not block.started:  # a text without a word
             return []
         self._done += 1
-        return [ItemDone(self._item(block))]
+        ended: list[ModelEvent] = [ItemDone(self._item(block))]
+        if any(block.parts.values()):
+            opaque = OpaqueBlock(model=self._request.model, cited=_cited_blocks(block))
+            raw = _raw({"type": "anthropic_block", "encrypted_content": opaque.packed()})
+            sources = OtherItem(id=f"{block.item_id}_cited", raw=raw, type="anthropic_block")
+            ended += [ItemStarted(sources), ItemDone(sources)]
+        return ended
 
     @property
     def _searches(self) -> bool:
@@ -461,6 +476,21 @@ _KINDS: Final[dict[str, Kind]] = {
     "redacted_thinking": "redacted",
     "tool_use": "call",
 }
+
+
+def _cited_blocks(block: _Open) -> list[TextBlock]:
+    """A message in the blocks that it came in. The API refuses one of blanks alone, so that is a part of another."""
+    text = "".join(block.texts)
+    blocks: list[TextBlock] = []
+    ends = [*sorted({0, *block.parts}), len(text)]
+    for begin, end in pairwise(ends):
+        piece, citations = text[begin:end], block.parts.get(begin, [])
+        if blocks and not (piece.strip() and blocks[-1].text.strip()):
+            blocks[-1].text += piece
+            blocks[-1].citations += citations
+        else:
+            blocks.append(TextBlock(text=piece, citations=[*citations]))
+    return blocks
 
 
 def _is_whole(block: _Open) -> bool:

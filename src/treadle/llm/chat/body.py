@@ -103,7 +103,7 @@ _item = msgspec.json.Decoder(HistoryItem)
 
 
 def read_history(items: Sequence[JsonObject]) -> list[HistoryEntry]:
-    """All that can be read. An output belongs to the first call before it that has its id and no output yet."""
+    """The items that can be read. An output belongs to the first call before it that has its id and no output yet."""
     entries: list[HistoryEntry] = []
     waiting: defaultdict[str | None, deque[HistoryEntry]] = defaultdict(deque)
     for raw in items:
@@ -191,14 +191,14 @@ class ChatApiMessage(Struct, omit_defaults=True):
 
 
 def messages_of(
-    request: ModelRequest, names: ChatToolNames, quirks: frozenset[str], told: str = ""
+    request: ModelRequest, names: ChatToolNames, quirks: frozenset[str], schema_text: str = ""
 ) -> list[ChatApiMessage]:
-    """The whole conversation. `told` follows the instructions."""
+    """The whole conversation. `schema_text` follows the instructions."""
     entries = read_history(request.input)
     items = [entry.item for entry in entries]
     said = (at for at, item in enumerate(items) if item.type != "message" or item.role not in _SYSTEM)
     begin = next(said, len(entries))
-    system = [request.instructions or "", *(text_of(entry.item.content) for entry in entries[:begin]), told]
+    system = [request.instructions or "", *(text_of(entry.item.content) for entry in entries[:begin]), schema_text]
     writer = _Writer(names, quirks)
     writer.system("\n\n".join(text for text in system if text.strip()), first=True)
     for entry in entries[begin:]:
@@ -321,7 +321,7 @@ def _listed(content: str | list[TextPart | ImagePart] | None) -> list[TextPart |
 # --- the body ---------------------------------------------------------------------------------------------------------
 
 
-_SCHEMA_TOLD: Final = (
+_SCHEMA_TEXT: Final = (
     "Your last message has to be one JSON value, with nothing before or behind it and no code fence around it. It has "
     "to follow this JSON Schema:\n"
 )
@@ -370,13 +370,14 @@ def encode_body(request: ModelRequest, asking: Asking) -> bytes:
     limit = request.max_output_tokens
     new_name = at_openai is not (OTHER_LIMIT in quirks)
     schema = None if request.output_schema is None else Raw(as_raw(request.output_schema))
-    told = "" if schema is None or not quirks & {JSON_OBJECT, NO_FORMAT} else _SCHEMA_TOLD + bytes(schema).decode()
+    as_text = schema is not None and quirks & {JSON_OBJECT, NO_FORMAT}
+    schema_text = _SCHEMA_TEXT + bytes(schema).decode() if schema is not None and as_text else ""
     form = None
     if schema is not None and NO_FORMAT not in quirks:
         form = _Format("json_object") if JSON_OBJECT in quirks else _Format("json_schema", _Schema(schema))
     body = _Body(
         model=request.model,
-        messages=messages_of(request, names, quirks, told),
+        messages=messages_of(request, names, quirks, schema_text),
         stream=True,
         stream_options=None if NO_STREAM_OPTIONS in quirks else _StreamOptions(),
         tools=names.functions or None,

@@ -151,7 +151,7 @@ def usage_in(chunk: Chunk) -> object:
 
 
 def read_usage(found: object) -> TokenUsage | None:
-    """None where the numbers cannot be read: that is no reason to lose an answer."""
+    """The usage; None where the numbers cannot be read, which is no reason to lose an answer."""
     try:
         usage = msgspec.convert(found, _Usage, strict=False)
     except msgspec.ValidationError:
@@ -269,7 +269,7 @@ class OpenCalls:
         self._last = None
 
     def done(self) -> list[ModelEvent]:
-        """All of them are whole."""
+        """End all calls: they are whole."""
         events: list[ModelEvent] = []
         for call in self._calls:
             if call.tool is None:

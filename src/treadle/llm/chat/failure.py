@@ -72,7 +72,7 @@ def read_error(body: bytes | str) -> ChatError:
         read = None
     found = find_error(read)
     if found is None and isinstance(read, dict) and read.get("message"):
-        return _told(read)
+        return _chat_error(read)
     if found is None:
         said = text.strip()[:MAX_TEXT]
         return ChatError(ErrorDetail(message=said or None), said)
@@ -87,11 +87,11 @@ def find_error(read: object) -> ChatError | None:
         return None
     error = read.get("error") or read.get("errors")
     if error:
-        return _told(error)
-    return _told(read) if "error" in (read.get("object"), read.get("type")) or read.get("detail") else None
+        return _chat_error(error)
+    return _chat_error(read) if "error" in (read.get("object"), read.get("type")) or read.get("detail") else None
 
 
-def _told(error: object) -> ChatError:
+def _chat_error(error: object) -> ChatError:
     if not isinstance(error, dict):
         said = _message(error)
         return ChatError(ErrorDetail(message=said), said)
