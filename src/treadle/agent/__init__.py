@@ -24,21 +24,21 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.agent.model_failures import advice, error_info, failure_of, retry_info
     from treadle.agent.services import AgentServices, McpServices
     from treadle.agent.thread.authority import Authority, CHANGED, Grant, confined_to, file_rules, limits_of_parent
-    from treadle.agent.thread.authority import rules_of, same_authority
+    from treadle.agent.thread.authority import rules_of, same_authority, turn_sandbox
     from treadle.agent.thread.client_requests import ClientRequest
     from treadle.agent.thread.mcp_sampling import sampling_message
     from treadle.agent.thread.model_history import ABORTED, History, repaired, with_origin
     from treadle.agent.thread.thread import Thread
-    from treadle.agent.thread.thread_children import Children
+    from treadle.agent.thread.thread_children import Children, NewChild
     from treadle.agent.thread.thread_handle import ThreadHandle
     from treadle.agent.thread.thread_mcp import REST_S
     from treadle.agent.thread.thread_queue import MAX_QUEUED
     from treadle.agent.thread.thread_reading import make_cursor, read_cursor, turns_with_items, wire_turn
     from treadle.agent.thread.thread_refusals import cursor_ahead
-    from treadle.agent.thread.thread_state import Settings, State, Usage, new_settings, read_state, read_usage
+    from treadle.agent.thread.thread_state import Child, Settings, State, Usage, new_settings, read_state, read_usage
     from treadle.agent.tools.agent_tools import AGENT_TOOLS, SpawnArguments, namespace
     from treadle.agent.tools.approval import Approval, ApprovalQuestion, FAILED, Outcome, REJECTED, ReviewedAction
-    from treadle.agent.tools.approval import Risk, decide, is_reviewed, is_yes, read_decision, refusal
+    from treadle.agent.tools.approval import Risk, ToolUse, decide, is_reviewed, is_yes, read_decision, refusal
     from treadle.agent.tools.auto_review import ACTION_CHARS, ATTEMPTS, Assessment, LATE, MAX_DENIED, MAX_IN_A_ROW
     from treadle.agent.tools.auto_review import NoVerdict, RATIONALE_CHARS, SCHEMA, STEPS_CHARS, USER_CHARS
     from treadle.agent.tools.auto_review import read_assessment, review_messages, transcript

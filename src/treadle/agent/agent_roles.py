@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from treadle.config import Config
 from treadle.config.file_settings import Text
@@ -47,6 +47,8 @@ class RoleTable(Struct, frozen=True, kw_only=True):
     """Its model. Without it, that of the call, else of the parent."""
     model_provider: Text | None = None
     """Who serves the model; not from a project's file."""
+    engine: Text | None = None
+    """The agent program that does the work instead of a model, one of `agents.engines`; not from a project's file."""
     model_reasoning_effort: Text | None = None
     """How much it thinks."""
     sandbox_mode: WantedMode | None = None
@@ -66,11 +68,13 @@ class RoleTable(Struct, frozen=True, kw_only=True):
 
 
 class AgentRole(Struct, frozen=True, kw_only=True):
-    """A role as it counts. `own` says that the user wrote it, and not a project."""
+    """A role as it counts. `own` says that the user wrote it, and not a project; `cheap`, that a cheap model does for
+    it where nobody names one."""
 
     name: str
     table: RoleTable
     own: bool = True
+    cheap: bool = False
 
     @property
     def description(self) -> str:
@@ -84,9 +88,11 @@ class Roles(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def _built_in(name: str, mode: WantedMode | None, description: str, instructions: str | None = None) -> AgentRole:
+def _built_in(
+    name: str, mode: WantedMode | None, description: str, instructions: str | None = None, *, cheap: bool = False
+) -> AgentRole:
     table = RoleTable(description=description, sandbox_mode=mode, developer_instructions=instructions)
-    return AgentRole(name=name, table=table)
+    return AgentRole(name=name, table=table, cheap=cheap)
 
 
 _ROLES: Final = (
@@ -97,6 +103,7 @@ _ROLES: Final = (
         "Answers one well-defined question about files or code. It only reads, so several may run at a time.",
         "You look things up for another agent. Change nothing. Answer the question that you were asked, shortly, with "
         "the paths and lines that your answer rests on.",
+        cheap=True,
     ),
     _built_in(
         "worker",
@@ -180,7 +187,13 @@ def _from_settings(name: str, table: Mapping[str, Any], config: Config, project:
         except RoleError as error:
             raise RoleError(f"{path}{error}") from None
         read = _convert({**of_file, **table}, name)
-    return AgentRole(name=_name(name), table=read)
+    if (known := BUILT_IN_ROLES.get(name)) is None:
+        return AgentRole(name=_name(name), table=read)
+    # A table of the settings says what is different about a built-in role: one that names a model writes no more.
+    said = {
+        member: value for member in RoleTable.__struct_fields__ if (value := getattr(read, member)) not in (None, ())
+    }
+    return structs.replace(known, table=structs.replace(known.table, **said))
 
 
 def _from_file(path: str, project: ProjectFiles | None) -> AgentRole:
@@ -208,8 +221,9 @@ def _check_file(table: RoleTable, *, own: bool) -> None:
             raise RoleError(f"it must define `{member}`")
     if table.config_file is not None:
         raise RoleError("`config_file` is for settings only")
-    if table.model_provider is not None and not own:
-        raise RoleError("`model_provider` cannot be chosen by a project")
+    for member in () if own else ("model_provider", "engine"):
+        if getattr(table, member) is not None:
+            raise RoleError(f"`{member}` cannot be chosen by a project")
 
 
 def _text(found: tuple[bytes, os.stat_result] | None) -> str:

@@ -211,9 +211,8 @@ class Journal:
             raise self.failure
 
     def _add(self, entry: _Entry) -> None:
-        pending = self._writes or self._under_way or self._claiming
-        batch = self._batch if self._writes else self._batch - 1 if pending else self._committed
-        self._waiting.append((batch, entry))
+        # Without writes it waits for the batch before, which is committed already when nothing is under way.
+        self._waiting.append((self._batch if self._writes else self._batch - 1, entry))
 
     def _schedule(self) -> None:
         if not (self._scheduled or self._under_way or self._claiming):

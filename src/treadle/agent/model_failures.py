@@ -128,4 +128,6 @@ def advice(kind: ErrorKind, provider: ProviderConfig | None) -> str:
             return "the same again in a minute"
         case "context_too_long":
             return "a shorter prompt, or a model with a larger context: treadle models"
+    if provider is None:  # there is nobody to ask
+        return "treadle login status shows which providers can be used"
     return f"treadle doctor --online shows what {name} says"

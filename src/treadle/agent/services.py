@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from treadle.config import Config
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.execution import Environment
+    from treadle.execution.remote_machine import RemoteMachine
     from treadle.hooks.hook_files import HookSet
     from treadle.hooks.hook_settings import Hook
     from treadle.llm import Model
@@ -48,8 +50,18 @@ class Services(Protocol):
     def model_for(self, settings: Settings) -> Model:
         """The model of the thread's provider. Raises `ProviderConfigError` or `ModelError`."""
 
-    async def environment(self) -> Environment:
-        """Where commands run; started when it is first asked for."""
+    async def listed_window(self, settings: Settings) -> int | None:
+        """How long the context of the thread's model is, if its server says so. It takes some seconds at most."""
+
+    async def environment(self, environment_id: str = "local") -> Environment:
+        """Where commands run; started, or connected, when it is first asked for. Raises `ExecError`."""
+
+    def machine(self, environment_id: str) -> RemoteMachine:
+        """Another machine, by the id of its environment. Raises `ExecError` for an id that nobody knows."""
+
+    @property
+    def default_environments(self) -> Sequence[str]:
+        """The ids of the environments of threads that name none."""
 
     async def store(self) -> Store:
         """The store of threads on disk. Raises `StoreError`."""
@@ -120,8 +132,9 @@ class AgentServices(Protocol):
     async def discard(self, thread_id: str) -> None:
         """Remove a child that has done nothing yet."""
 
-    def running(self, session_id: str) -> int:
-        """How many sub-agents of a session work now."""
+    def place(self, session_id: str, child_id: str, most: int) -> AbstractContextManager[None]:
+        """A place for a child among the `most` of its session that work at a time, held until its turn has begun.
+        Raises `RpcError` when there is none, also because others are about to begin."""
 
     def ended(self, parent_id: str, child_id: str, turn_id: str, *, wakes: bool) -> None:
         """A turn of a child has ended: the parent should know, also one that is not in memory if it `wakes`."""

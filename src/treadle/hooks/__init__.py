@@ -8,7 +8,7 @@ def careful(call: PreToolUse) -> HookResult | None:
 
 codex = Codex(hooks={"PreToolUse": careful})
 
-`hook_events` has what hooks are told, `hook_outputs` what they say, `hook_settings` reads and trusts those of files,
+`hook_events` has the input of hooks, `hook_outputs` their output, `hook_settings` reads and trusts those of files,
 `hook_files` finds them, and `hook_runner` runs one. When they are called, and what follows from what they say, is
 `treadle.agent.thread.thread_hooks`.
 """
@@ -80,4 +80,6 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.hooks.hook_events import EVENTS, snake_case
     from treadle.hooks.hook_files import HookPlace, HookSet, read_hook_files, with_settings
     from treadle.hooks.hook_outputs import HookOutcome, REFUSING, TAKES, closed, failed, outcome_of, read_output
+    from treadle.hooks.hook_runner import run_hook
     from treadle.hooks.hook_settings import Hook, HookFile, STATE, read_hooks, trust_warnings, with_trust
+    from treadle.hooks.python_hooks import read_python_hooks

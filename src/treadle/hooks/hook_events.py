@@ -33,10 +33,12 @@ class HookInput(Struct, frozen=True, kw_only=True, tag_field="hook_event_name"):
 
     @property
     def event(self) -> str:
+        """The name of the event."""
         return str(self.__struct_config__.tag)
 
     @property
     def subjects(self) -> tuple[str, ...] | None:
+        """What a matcher is compared with; None for an event that has none."""
         return None
 
 
@@ -87,7 +89,7 @@ class PostModelRequest(TurnHookInput, frozen=True, kw_only=True, tag="PostModelR
 
 
 class PermissionRequest(TurnHookInput, frozen=True, kw_only=True, tag="PermissionRequest"):
-    """Somebody is about to be asked whether a call may run."""
+    """A question is about to be asked: whether a call may run."""
 
     permission_mode: PermissionMode
     tool_name: str

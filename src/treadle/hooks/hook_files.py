@@ -40,7 +40,7 @@ class HookSet(NamedTuple):
 
 
 class HookPlace(NamedTuple):
-    """All that decides which files apply. Without `cwd` no project does."""
+    """The facts that decide which files apply. Without `cwd` no project does."""
 
     cwd: str | None
     confinement: Confinement | None

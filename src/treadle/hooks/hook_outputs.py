@@ -225,9 +225,13 @@ def _read_json(event: str, text: bytes) -> HookResult:
     if specific.updated_input is not None and specific.permission_decision != "allow":
         raise _Wrong(f"{event} hook returned updatedInput without permissionDecision:allow")
     if (behavior := specific.decision) is not None:
-        for name in ("updated_input", "updated_permissions", "interrupt"):
-            if getattr(behavior, name) not in (None, False):
-                raise unsupported(_camel(name))
+        for member, value in (
+            ("updatedInput", behavior.updated_input),
+            ("updatedPermissions", behavior.updated_permissions),
+            ("interrupt", behavior.interrupt),
+        ):
+            if value not in (None, False):
+                raise unsupported(member)
         allow = behavior.behavior == "allow"
         if not allow:
             block = behavior.message or "PermissionRequest hook denied approval"
@@ -245,8 +249,3 @@ def _reason(event: str, said: str, member: str, reason: str | None) -> str:
     if reason is None or not reason.strip():
         raise _Wrong(f"{event} hook returned {said} without a non-empty {member}")
     return reason.strip()
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))

@@ -2,7 +2,8 @@
 
 Owned here are the deadline, how much a command may print, and that nothing of it is left: what it has started ends with
 it. A function that is not async runs in a thread of its own; one that does not come back costs its timeout and that
-thread. What a run means is `hook_outputs`.
+thread. A quick one is waited for on the spot: the event loop stands still for a millisecond at most, and not at all for
+one that took longer the last time. What a run means is `hook_outputs`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import msgspec
@@ -32,12 +35,14 @@ from treadle.tools.command.command_shell import shell_argv
 logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_OUTPUT: Final = 1 << 20
-# After the deadline a command is told to end, and killed after this.
+# After the deadline a command is terminated, and killed after this.
 GRACE_S: Final = 0.5
 NOTIFY_S: Final = 60.0
 MAX_NOTIFIED: Final = 100_000  # bytes: one argument of a program has at most 128 KiB
 # Functions that do not come back keep their threads; with so many, no other is called.
 _functions: Final = Readers(16, name="hook")
+PAUSE_S: Final = 0.001
+_slow: Final[set[str]] = set()  # keys of functions that took longer the last time
 _INHERIT: Final = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
 GiveEnvironment: TypeAlias = Callable[[], Awaitable[Environment]]
 CallTool: TypeAlias = Callable[[Hook, HookInput], Awaitable[HookOutcome]]
@@ -83,18 +88,21 @@ async def _run_command(hook: Hook, command: str, given: HookInput, environment: 
 
 
 async def _run_function(hook: Hook, function: HookFunction, given: HookInput) -> HookOutcome:
-    seconds = min(hook.timeout_s, LONGEST_S)
+    seconds, began = min(hook.timeout_s, LONGEST_S), time.perf_counter()
     try:
         if inspect.iscoroutinefunction(function):
             async with asyncio.timeout(seconds):
                 said = await function(given)
         else:
-            said = await read_in_thread(lambda: function(given), seconds, _functions)
+            pause = 0.0 if hook.key in _slow else PAUSE_S
+            said = await read_in_thread(lambda: function(given), seconds, _functions, pause=pause)
     except TimeoutError:
         return failed(f"hook timed out after {hook.timeout_s:g}s")
     except Exception as error:
         logger.exception("the hook %s failed", hook.path)
         return failed(f"hook raised {type(error).__name__}: {error}")
+    finally:
+        (_slow.add if time.perf_counter() - began > PAUSE_S else _slow.discard)(hook.key)
     if said is None:
         return HookOutcome()
     if not isinstance(said, HookResult):
@@ -126,7 +134,13 @@ async def _run(
     params = ExecParams(process_id=f"hook-{uuid.uuid4()}", argv=argv, cwd=cwd, env_policy=env_policy, pipe_stdin=True)
     async with asyncio.timeout(seconds):
         process = await environment.start(params)
-        feeding = asyncio.ensure_future(_feed(process, data))
+
+        async def feed() -> None:
+            with suppress(ExecError):  # a hook need not read its input
+                await process.write(data)
+                await process.close_stdin()
+
+        feeding = asyncio.ensure_future(feed())
         try:
             return await _collect(process)
         finally:
@@ -150,11 +164,3 @@ async def _collect(process: Process) -> tuple[int, bytes, bytes] | None:
             case Failed():
                 raise ExecError(event.message)
     raise ExecError("it was lost")
-
-
-async def _feed(process: Process, data: bytes) -> None:
-    try:
-        await process.write(data)
-        await process.close_stdin()
-    except ExecError:
-        pass  # it need not read its input

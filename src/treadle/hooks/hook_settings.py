@@ -262,7 +262,7 @@ def with_trust(hooks: Sequence[Hook], state: object) -> tuple[Hook, ...]:
 
 
 def trust_warnings(hooks: Sequence[Hook], cwd: str) -> list[str]:
-    """What a thread is told of hooks that do not run because nobody has trusted them: one warning for each file."""
+    """The warnings of a thread about hooks that do not run because nobody has trusted them: one for each file."""
     waiting: dict[str, list[Hook]] = {}
     for hook in hooks:
         if hook.enabled and not hook.runs:

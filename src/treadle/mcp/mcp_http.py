@@ -14,7 +14,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
@@ -411,7 +411,9 @@ class HttpTransport(McpTransport):
                 body = await response.read(MAX_ERROR_BODY)
         except (McpError, TimeoutError):
             body = b""
-        said = _error_of(body)
+        said: _ErrorBody | None = None
+        with suppress(msgspec.DecodeError, RecursionError):
+            said = msgspec.json.decode(body, type=_ErrorBody)
         if said is not None and said.id == request_id and request_id is not None:
             self._to.frame_received(body)
             return
@@ -446,13 +448,6 @@ class _Said(Struct):
 class _ErrorBody(Struct):
     error: _Said
     id: int | str | None = None
-
-
-def _error_of(body: bytes) -> _ErrorBody | None:
-    try:
-        return msgspec.json.decode(body, type=_ErrorBody)
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def _wanted_scopes(response: HttpResponse) -> tuple[str, ...] | None:

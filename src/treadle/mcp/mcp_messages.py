@@ -16,9 +16,9 @@ from msgspec import Raw, Struct, field
 from treadle.errors import TreadleError
 
 PROTOCOL_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Those that begin with a handshake, the newest first, which is the one that we offer. For tools, resources and prompts
-the old ones are the same, and many published servers speak them. (2026-07-28 has no handshake; servers that speak it
-speak these too.)"""
+"""The versions that begin with a handshake, the newest first, which is the one that we offer. For tools, resources and
+prompts the old ones are the same, and many published servers speak them. (2026-07-28 has no handshake; servers that
+speak it speak these too.)"""
 
 
 McpErrorKind: TypeAlias = Literal[
@@ -68,7 +68,7 @@ class Cancelled(Struct, frozen=True, rename="camel"):
 
 
 class McpClientInfo(_Sent, frozen=True, kw_only=True):
-    """Who we are, to a server."""
+    """The client as servers know it: name and version."""
 
     name: str
     version: str

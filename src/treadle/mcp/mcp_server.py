@@ -192,7 +192,14 @@ class McpServer:
         step = "the start"
         try:
             async with asyncio.timeout(self.config.startup_timeout_s):
-                session = await self._new_session()
+                session = new = McpSession(
+                    await self._transport(),
+                    self._handler,
+                    self._client,
+                    name=self.name,
+                    sampling=self.config.sampling,
+                    on_closed=lambda reason: self._died(new, reason),
+                )
                 step = "initialize"
                 await session.open()
                 step = "tools/list"
@@ -220,7 +227,7 @@ class McpServer:
             self._died(session, session.closed)
 
     async def _pause(self) -> None:
-        """Not too often: a server that dies at each call would be started for each."""
+        """Wait before another start: a server that dies at each call would be started for each."""
         loop = asyncio.get_running_loop()
         recent = [at for at in self._starts if at > loop.time() - STARTS_S]
         if len(recent) >= MAX_STARTS:
@@ -280,17 +287,6 @@ class McpServer:
         self.state = "failed"
         self.error = self._clean(reason)
         logger.warning("an MCP server ended", {"server": self.name, "reason": self.error})
-
-    async def _new_session(self) -> McpSession:
-        session = McpSession(
-            await self._transport(),
-            self._handler,
-            self._client,
-            name=self.name,
-            sampling=self.config.sampling,
-            on_closed=lambda reason: self._died(session, reason),
-        )
-        return session
 
     async def _transport(self) -> McpTransport:
         config = self.config
@@ -396,7 +392,7 @@ class McpServer:
         return await self._ask(f"{kind}/list", _at(cursor), McpPage)
 
     async def list_all(self, kind: ListKind) -> list[Raw]:
-        """All that it has of a kind, as far as it can say."""
+        """List what the server has of a kind, as far as it can say."""
         found: list[Raw] = []
         try:
             await _all_pages(lambda at: self.list_page(kind, at.get("cursor")), found)

@@ -44,7 +44,7 @@ class ServedTools(Protocol):
     """What a server offers."""
 
     info: McpClientInfo
-    """Who it is."""
+    """The name and version of the server."""
     instructions: str
     """What a model should know of the tools together."""
 
@@ -231,13 +231,14 @@ class McpConnection:
             raise RpcError(INVALID_REQUEST, f"a request with the id {request.id!r} is being answered")
         if len(self._calls) >= MAX_CALLS:
             raise RpcError(OVERLOADED, f"{MAX_CALLS} calls are being answered: retry later")
+
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._calls[request.id]
+            self.call_ended(request.id)
+
         task = asyncio.get_running_loop().create_task(self._answer_call(request, given))
         self._calls[request.id] = task
-        task.add_done_callback(lambda _: self._ended(request.id))
-
-    def _ended(self, request_id: int | str) -> None:
-        del self._calls[request_id]
-        self.call_ended(request_id)
+        task.add_done_callback(ended)
 
     def call_ended(self, request_id: int | str) -> None:
         """A call has ended, with an answer or without."""
@@ -266,7 +267,7 @@ class McpCall:
         return self._connection.can_ask(mode)
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tell the client something; one that does not read misses it."""
+        """Notify the client; one that does not read misses it."""
         self._connection.notify(method, params, self.id)
 
     async def ask(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -277,7 +278,7 @@ class McpCall:
         return answer
 
     def report(self, level: str, data: Mapping[str, Any], step: str | None) -> None:
-        """Something has happened; `step` says it to a person, where it is worth it."""
+        """Log an event; `step` is progress for a person to read, where it is worth it."""
         if step is not None and self._token is not None:
             self._steps += 1
             progress = {"progressToken": self._token, "progress": self._steps, "message": step}

@@ -58,7 +58,7 @@ T = TypeVar("T")
 MAX_FRAME: Final = 16 << 20
 # Requests of the server that are answered at a time; so many more are refused, and the rest is ignored.
 MAX_ASKED: Final = 16
-# For what we tell a server without waiting for an answer: one that does not read is not waited for.
+# For what we send a server without waiting for an answer: one that does not read is not waited for.
 SEND_S: Final = 5.0
 # McpProgress and log messages of a server: so many at once, and then so many a second. The rest is dropped.
 BURST: Final = 200
@@ -91,7 +91,7 @@ class McpTransport:
         """The handshake is done, for this version of the protocol."""
 
     def abandon(self, request_id: int) -> None:
-        """Nobody waits for the answer to this request any more."""
+        """Stop waiting for the answer to a request."""
 
     async def close(self) -> None:
         """End it, and leave nothing behind. Bounded; idempotent."""
@@ -228,7 +228,7 @@ class McpSession:
 
     async def close(self) -> None:
         """End it: requests fail, and nothing is left behind."""
-        self._finish("the connection was closed", told=False)
+        self._finish("the connection was closed", by_itself=False)
         for task in tuple(self._tasks):
             task.cancel()
         await self._transport.close()
@@ -265,7 +265,7 @@ class McpSession:
             self._ask(message)
 
     def request_failed(self, request_id: int, error: McpError) -> None:
-        """This one request will have no answer."""
+        """Fail the caller of a request that will have no answer."""
         answer = self._peer.forget(request_id)
         if answer is not None and not answer.done():
             answer.set_exception(error)
@@ -276,11 +276,11 @@ class McpSession:
 
     def transport_closed(self, reason: str) -> None:
         """Called once, last."""
-        self._finish(reason, told=True)
+        self._finish(reason, by_itself=True)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _finish(self, reason: str, *, told: bool) -> None:
+    def _finish(self, reason: str, *, by_itself: bool) -> None:
         if self._end is not None:
             return
         self._end = reason
@@ -289,11 +289,11 @@ class McpSession:
                 answer.set_exception(McpError("closed", reason))
         for task in self._asked.values():
             task.cancel()
-        if told:
+        if by_itself:
             self._on_closed(reason)
 
     def _refuse(self, frame: bytes) -> None:
-        """Of a message with too much in it only the id is read, so that whoever waits for it does not wait in vain."""
+        """Fail the request whose answer is too large: of that only the id is read, so that nobody waits in vain."""
         problem = f"it holds more than {MAX_VALUES} JSON values, or they are nested too deep"
         try:
             found = msgspec.json.decode(frame, type=_OnlyId).id

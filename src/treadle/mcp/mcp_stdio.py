@@ -29,7 +29,7 @@ from treadle.mcp.mcp_messages import McpError
 from treadle.mcp.mcp_session import MAX_FRAME, McpSession, McpTransport
 from treadle.transport.stdio import LineFramer
 
-# After its input has ended a server may finish what it does; then it is told to end, and then it is killed.
+# After its input has ended a server may finish what it does; then it is terminated, and then it is killed.
 END_S: Final = 2.0
 TERMINATE_S: Final = 1.0
 # For all of its end, with what the helper that ends processes may take.
@@ -124,7 +124,10 @@ class StdioTransport(McpTransport):
                     process.log.discard(event.seq)  # a megabyte for each server that nobody will look at again
                 match event:
                     case Output(stream=OutputStream.STDERR):
-                        self._log(event.chunk)
+                        for line in self._errors.receive(event.chunk):
+                            self._log_line(line.decode("utf-8", "replace"))
+                        if self._errors.ended:  # a line without an end
+                            self._errors = LineFramer(max_line=MAX_LOG_LINE)
                     case Output():
                         for frame in self._framer.receive(event.chunk):
                             session.frame_received(frame)
@@ -146,9 +149,3 @@ class StdioTransport(McpTransport):
                         return
         finally:
             session.transport_closed(reason)
-
-    def _log(self, chunk: bytes) -> None:
-        for line in self._errors.receive(chunk):
-            self._log_line(line.decode("utf-8", "replace"))
-        if self._errors.ended:  # a line without an end
-            self._errors = LineFramer(max_line=MAX_LOG_LINE)

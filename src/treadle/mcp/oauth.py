@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
@@ -157,7 +157,7 @@ class AuthServer(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """Who gives tokens for a server, for which resource, and what it takes to use it."""
+    """The authorization server of an MCP server, the resource that its tokens are for, and the scopes that it takes."""
 
     server: AuthServer
     resource: str
@@ -239,7 +239,14 @@ def _is_within(url: str, resource: str) -> bool:
 
 
 async def _auth_server(http: McpHttp, issuer: str, server_url: str, *, strict: bool) -> AuthServer:
-    for url in _metadata_places(issuer):
+    origin, path = _origin(issuer), urlsplit(issuer).path.rstrip("/")
+    places = [
+        f"{origin}/.well-known/oauth-authorization-server{path}",
+        f"{origin}/.well-known/openid-configuration{path}",
+    ]
+    if path:
+        places.append(f"{origin}{path}/.well-known/openid-configuration")
+    for url in places:
         answer = await _ask(http, url)
         if answer.status != 200:
             continue
@@ -263,19 +270,11 @@ async def _auth_server(http: McpHttp, issuer: str, server_url: str, *, strict: b
     )
 
 
-def _metadata_places(issuer: str) -> Iterator[str]:
-    origin, path = _origin(issuer), urlsplit(issuer).path.rstrip("/")
-    yield f"{origin}/.well-known/oauth-authorization-server{path}"
-    yield f"{origin}/.well-known/openid-configuration{path}"
-    if path:
-        yield f"{origin}{path}/.well-known/openid-configuration"
-
-
 # --- the client, and its tokens ---------------------------------------------------------------------------------------
 
 
 class OAuthClient(Struct, frozen=True):
-    """Who we are to an authorization server."""
+    """The client as an authorization server knows it."""
 
     id: str
     secret: str | None = None

@@ -133,7 +133,7 @@ class OAuthLogin:
             self._code.exception()  # nobody may have waited for it
         await self._http.close()
 
-    # --- the way back of the browser ---
+    # --- when the browser comes back ---
 
     async def _listen(self) -> str:
         port = self._config.oauth.callback_port or 0

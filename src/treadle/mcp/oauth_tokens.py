@@ -108,7 +108,7 @@ class TokenFile:
         return f"TokenFile({str(self.path)!r})"
 
     def read(self) -> OAuthTokens | None:
-        """None when nobody is logged in, or the file cannot be used. What the keyring has is empty until `load`."""
+        """The tokens, without what the keyring has; None when nobody is logged in, or the file cannot be used."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -136,7 +136,7 @@ class TokenFile:
         )
 
     def load(self) -> OAuthTokens | None:
-        """As `read`, with what is in the keyring, so it may take its time. Raises `OAuthError`."""
+        """The tokens of `read`, with what is in the keyring, so it may take its time. Raises `OAuthError`."""
         tokens = self.read()
         if tokens is None or not tokens.is_locked:
             return tokens

@@ -2,7 +2,7 @@
 `prompt_input` is the same for a prompt.
 
 They are pure and bounded: a server can send more than a model can read, or a client would want. What is cut for the
-model is kept as a whole in a file, in the `ResultFiles` of its thread, and the model is told where.
+model is stored as a whole in a file, in the `ResultFiles` of its thread, and the model gets its path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Output: TypeAlias = str | list[dict[str, Any]]
 """Text, or content parts as the Responses API has them."""
 
 MAX_TOKENS: Final = 10_000
-"""As much of a result as of the output of a command."""
+"""Tokens of a result that a model gets, as many as of the output of a command."""
 MAX_IMAGE_CHARS: Final = 8 * 1024 * 1024  # of base64, in one result: a history is sent again with every request
 _NOTE_TOKENS: Final = 128  # room for the first line and the note
 _MIN_TOKENS: Final = 64
@@ -73,7 +73,7 @@ def model_output(
         path = keep(whole)
         size = len(whole.encode("utf-8", "replace"))
         note = f"[The whole output has {size} bytes"
-        note += "; it could not be kept.]" if path is None else f" and is in {path}: read what you need of it.]"
+        note += "; it could not be stored.]" if path is None else f" and is in {path}: read what you need of it.]"
         parts = [*_within(parts, limit), _text(note)]
     if structured is not None and len(parts) == 1:
         return f"{header}\n{parts[0]['text']}"
@@ -217,8 +217,8 @@ class ResultFiles:
         with self._lock:
             try:
                 return None if self._closed else self._write(text)
-            except OSError as error:  # the model is told that it was not kept
-                logger.warning("a large result of a tool could not be kept: %s", error)
+            except OSError as error:  # the model reads that it was not stored
+                logger.warning("a large result of a tool could not be stored: %s", error)
                 return None
 
     def _write(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""The search among tools that a model is not told of, because there are too many. Pure.
+"""The search among tools that a model is not sent, because there are too many. Pure.
 
 `ToolIndex` ranks the tools of all servers by BM25 over their names, descriptions and servers. The model searches with
 `tool_search`, a plain function, so that it works with every model and every wire API: what was found is offered from
@@ -74,18 +74,17 @@ class ToolIndex:
     def search(self, query: str, limit: int = DEFAULT_LIMIT) -> list[FoundTool]:
         """The best first; of two that are as good, the one that was named first."""
         terms = set(_words(query[:_MAX_TEXT]))
-        scored = [(self._score(terms, place), -place) for place in range(len(self._tools))]
-        best = sorted((pair for pair in scored if pair[0] > 0), reverse=True)
-        return [self._tools[-place] for _, place in best[: max(min(limit, MAX_LIMIT), 1)]]
-
-    def _score(self, terms: set[str], place: int) -> float:
-        counts, score = self._counts[place], 0.0
-        norm = _K1 * (1 - _B + _B * self._lengths[place] / self._average) if self._average else _K1
-        for term in sorted(terms & counts.keys()):
-            holders = self._holders[term]
-            rarity = math.log(1 + (len(self._tools) - holders + 0.5) / (holders + 0.5))
-            score += rarity * counts[term] * (_K1 + 1) / (counts[term] + norm)
-        return score
+        scored: list[tuple[float, int]] = []
+        for place, (counts, length) in enumerate(zip(self._counts, self._lengths, strict=True)):
+            score = 0.0
+            norm = _K1 * (1 - _B + _B * length / self._average) if self._average else _K1
+            for term in sorted(terms & counts.keys()):
+                holders = self._holders[term]
+                rarity = math.log(1 + (len(self._tools) - holders + 0.5) / (holders + 0.5))
+                score += rarity * counts[term] * (_K1 + 1) / (counts[term] + norm)
+            if score > 0:
+                scored.append((score, -place))
+        return [self._tools[-place] for _, place in sorted(scored, reverse=True)[: max(min(limit, MAX_LIMIT), 1)]]
 
 
 def _terms(server: str, tool: ToolInfo) -> Counter[str]:

@@ -66,7 +66,7 @@ class ToolNames:
         return self._functions[server, tool]
 
     def flat(self, server: str, tool: str) -> str:
-        """Both parts in one, where there are no namespaces."""
+        """The name of a tool with its server in it, where there are no namespaces."""
         return f"{self._namespaces[server]}{_JOINT}{self._functions[server, tool]}"
 
     def find(self, namespace: str | None, name: str) -> tuple[str, str] | None:
@@ -221,7 +221,7 @@ def _decoded(given: Raw | bytes) -> dict[str, Any]:
 
 
 def _whole(schema: dict[str, Any], *, described: bool) -> dict[str, Any]:
-    """Providers take no reference and no alternatives at the top: a model is told of the properties of all of them."""
+    """Providers take no reference and no alternatives at the top: a model gets the properties of all of them."""
     writer = _Writer(schema, described=described)
     made = writer.schema(schema, 0)
     properties: dict[str, Any] = made.get("properties", {})

@@ -20,6 +20,7 @@ from treadle.execution.project_files import ProjectFiles
 
 if TYPE_CHECKING:
     from treadle.config.file_settings import SkillRule, SkillSettings
+    from treadle.execution.remote_machine import RemoteProject
     from treadle.execution.sandbox.profile_sandbox import Confinement
     from treadle.protocol.app.extensions import SkillInterface, SkillToolDependency
 
@@ -41,7 +42,7 @@ class Skill(NamedTuple):
     name: str
     description: str
     path: str
-    """Of its `SKILL.md`, without links."""
+    """The path of its `SKILL.md`, without links."""
     root: str
     scope: Scope
     rank: int = 0
@@ -150,8 +151,35 @@ def find_skills(project: ProjectFiles, settings: SkillSettings, extra: Sequence[
     return SkillSet(tuple(nearest_first), tuple(sorted(broken.values())), tuple(folders))
 
 
+def find_remote_skills(project: RemoteProject, settings: SkillSettings) -> SkillSet:
+    """The skills of a project on another machine, the nearest first."""
+    skills: dict[str, Skill] = {}
+    broken: dict[str, BrokenSkill] = {}
+    names = (*PROJECT_FOLDERS, *((CLAUDE_FOLDER,) if settings.claude_folders else ()))
+    for rank, folder in enumerate(project.folders[::-1]):
+        for root in (os.path.join(folder, name) for name in names):
+            if not project.is_folder(root):
+                continue
+            real = project.real(root)
+            if real is None or not project.encloses(real):
+                broken[root] = BrokenSkill(root, f"it leads to {real}, which is not in the project")
+                continue
+            for path in project.files_below(root, FILE_NAME, depth=MAX_DEPTH, most=MAX_FOLDERS):
+                from treadle.skills.skill_reading import read_skill  # only where there is one
+
+                try:
+                    found, problem = read_skill(path, "repo", project)
+                    skills.setdefault(path, found._replace(root=root, rank=rank))
+                except ValueError as error:
+                    problem = BrokenSkill(path, str(error))
+                if problem is not None:
+                    broken[problem.path] = problem
+    nearest_first = sorted(skills.values(), key=lambda skill: (skill.rank, skill.name))
+    return SkillSet(tuple(nearest_first), tuple(sorted(broken.values())))
+
+
 class _Walk:
-    """The way through one root."""
+    """A walk through one root."""
 
     def __init__(self, project: ProjectFiles, owner: ProjectFiles | None, left: int) -> None:
         self._snapshot = project.snapshot
@@ -221,7 +249,7 @@ class _Walk:
 
 
 class SkillPlace(NamedTuple):
-    """All that decides which skills there are, besides the files."""
+    """The facts that decide which skills there are, besides the files."""
 
     cwd: str
     confinement: Confinement | None

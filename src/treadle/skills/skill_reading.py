@@ -42,7 +42,7 @@ def read_skill(path: str, scope: Scope, project: ProjectFiles | None = None) -> 
     try:
         text = _read(metadata, project)
         if text is None:
-            if not os.path.lexists(metadata):
+            if not (os.path.lexists(metadata) if project is None else project.has(metadata)):
                 return skill, None
             raise YamlError("it cannot be read, or is not a regular file")
         return _with_metadata(skill, read_yaml(text)), None

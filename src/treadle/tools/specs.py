@@ -68,6 +68,23 @@ def free_text_spec(name: str, description: str, *, lark: str) -> Raw:
     return _raw({"type": "custom", "name": name, "description": description, "format": form})
 
 
+def with_environment_id(spec: Raw) -> Raw:
+    """The same tool for a thread with several environments, one of which a call can name: by an argument, or in a
+    patch by a line."""
+    tool = msgspec.json.decode(spec)
+    properties = tool.get("parameters", {}).get("properties", {})
+    if tool["name"] != "apply_patch":
+        properties["environment_id"] = text("Environment id from <environment_context>. Default: the primary one.")
+        return _raw(tool)
+    hint = " The line `*** Environment ID: ID` after the first says in which environment; without it, the primary one."
+    tool["description"] += hint
+    if "format" in tool:
+        grammar = tool["format"]["definition"]
+        begin = 'begin: "*** Begin Patch" LF'
+        tool["format"]["definition"] = grammar.replace(begin, f'{begin} ("*** Environment ID: " PATH LF)?')
+    return _raw(tool)
+
+
 def dynamic_spec(spec: DynamicToolSpec) -> Raw:
     """A tool that the client runs, or a namespace of them."""
     match spec:

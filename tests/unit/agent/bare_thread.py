@@ -10,9 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from treadle.agent import AgentServices, ClientRequest, Event, McpServices, Settings, State, Thread
 from treadle.config import Config, load_config
-from treadle.execution import Environment
+from treadle.execution import Environment, RemoteMachine
 from treadle.hooks import Hook, HookSet
 from treadle.llm import Model, ModelError, ModelEvent, ModelRequest
 from treadle.protocol.app import DangerFullAccessSandboxPolicy
@@ -121,7 +123,15 @@ class BareServices:
     def model_for(self, settings: Settings) -> Model:
         return self._model
 
-    async def environment(self) -> Environment:
+    async def listed_window(self, settings: Settings) -> int | None:
+        return None
+
+    default_environments: Sequence[str] = ("local",)
+
+    def machine(self, environment_id: str) -> RemoteMachine:
+        raise AssertionError("no other machines here")
+
+    async def environment(self, environment_id: str = "local") -> Environment:
         raise AssertionError("no commands here")
 
     hooks: tuple[Hook, ...] = ()
@@ -172,7 +182,7 @@ async def bare_thread(tmp_path: Path, model: Model | None = None) -> AsyncIterat
         model="m",
         model_provider="x",
         source="cli",
-        state=state.encoded(),
+        state=msgspec.json.encode(state),
     )
     await store.commit(THREAD, 0, [record])
     loaded = await store.load(THREAD)

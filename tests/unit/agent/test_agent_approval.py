@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Raw, structs
 
-from treadle.agent import CHANGED, FAILED, REJECTED, Approval, ApprovalQuestion, Outcome, Risk, Turn, is_yes
+from treadle.agent import CHANGED, FAILED, REJECTED, Approval, ApprovalQuestion, Outcome, Risk, ToolUse, Turn, is_yes
 from treadle.errors import RpcError
 from treadle.protocol.app import FileChangeRequestApprovalParams, FileChangeRequestApprovalResponse
 from unit.agent.bare_thread import Ears, bare_thread
@@ -35,7 +35,7 @@ class Wish:
 
     async def seek(self, approval: Approval, answer: Raw | RpcError | None = None, risk: Risk = BEYOND) -> Outcome:
         """Seek approval; who is asked answers this. None: nobody is to be asked."""
-        request = ApprovalQuestion(METHOD, self._params, FileChangeRequestApprovalResponse)
+        request = ApprovalQuestion(METHOD, self._params, FileChangeRequestApprovalResponse, ToolUse("c", "t", {}))
         async with asyncio.timeout(DEADLINE_S):
             seeking = asyncio.ensure_future(approval.seek(risk, request))
             if answer is not None:

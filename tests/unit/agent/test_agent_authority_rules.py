@@ -35,7 +35,7 @@ class Running:
 
 def _goes_on(before: Settings, after: Settings, *, unconfined: bool = False) -> bool:
     authority, session = Authority(), cast(CommandSession, Running())
-    authority.started(session, 0, before, None if unconfined else rules_of(confined_to(before)))
+    authority.started(session, 0, before, None if unconfined else rules_of(confined_to(before), before))
     assert authority.over(after) == [], "nothing has changed yet"
     authority.forget()
     over = authority.over(after)
@@ -83,7 +83,7 @@ def test_what_it_may_do_is_what_it_could_when_it_was_started(tmp_path: Path) -> 
         directory.mkdir()
     authority, session = Authority(), cast(CommandSession, Running())
     before = settings(cwd=str(old), sandbox=WORKSPACE)
-    authority.started(session, 0, before, rules_of(confined_to(before)))
+    authority.started(session, 0, before, rules_of(confined_to(before), before))
     old.rename(tmp_path / "away")
     old.symlink_to(new)
     authority.forget()
@@ -140,7 +140,7 @@ def test_not_all_that_ever_ended_is_remembered() -> None:
 
 def test_grants_are_forgotten() -> None:
     authority = Authority()
-    authority.commands.add(Grant(argv=("a",), cwd="/", tty=False, env=b"", unconfined=False))
+    authority.commands.add(Grant(argv=("a",), environment="local", cwd="/", tty=False, env=b"", unconfined=False))
     authority.forget()
     assert not authority.commands
     assert not authority.files

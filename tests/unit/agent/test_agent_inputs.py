@@ -6,6 +6,7 @@ import pytest
 
 from treadle.agent import MAX_INPUT_CHARS, MAX_SKILL_BYTES, check_input, model_items, text_of
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, RpcError
+from treadle.execution import ProjectFiles
 from treadle.protocol.app import (
     ImageUserInput,
     LocalImageUserInput,
@@ -45,12 +46,12 @@ def test_the_preview_is_what_was_typed() -> None:
 
 
 async def test_nothing_said_is_no_message() -> None:
-    assert await model_items([], "/") == []
-    assert await model_items([MentionUserInput(name="a", path="app://a")], "/") == []
+    assert await model_items([], []) == []
+    assert await model_items([MentionUserInput(name="a", path="app://a")], []) == []
 
 
 async def test_texts_and_images_are_one_message() -> None:
-    items = await model_items([TextUserInput(text="a"), ImageUserInput(url="data:,x", detail="low")], "/")
+    items = await model_items([TextUserInput(text="a"), ImageUserInput(url="data:,x", detail="low")], [])
     (message,) = items
     assert message["role"] == "user"
     assert message["content"] == [
@@ -66,12 +67,12 @@ async def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         LocalImageUserInput(path=str(tmp_path / "dir")),
         SkillUserInput(name="s", path=str(tmp_path / "none.md")),
     ]
-    message, skill = await model_items(parts, str(tmp_path))
+    message, skill = await model_items(parts, [ProjectFiles(str(tmp_path), None)])
     assert all("could not be read" in part["text"] for part in message["content"])
     assert "could not be read" in skill["content"][0]["text"]
 
 
 async def test_a_long_skill_is_cut(tmp_path: Path) -> None:
     (tmp_path / "s.md").write_text("x" * (MAX_SKILL_BYTES + 100))
-    (message,) = await model_items([SkillUserInput(name="s", path=str(tmp_path / "s.md"))], "/")
+    (message,) = await model_items([SkillUserInput(name="s", path=str(tmp_path / "s.md"))], [ProjectFiles("/", None)])
     assert message["content"][0]["text"].count("x") == MAX_SKILL_BYTES

@@ -81,7 +81,7 @@ def test_a_directory_that_is_gone_for_a_while(root: Path) -> None:
 
 
 async def test_a_record_from_before_has_no_roots() -> None:
-    old = msgspec.json.decode(State(settings=settings()).encoded())
+    old = msgspec.json.decode(msgspec.json.encode(State(settings=settings())))
     del old["roots"]
     assert read_state(msgspec.json.encode(old), None).roots is None
 

@@ -52,6 +52,14 @@ def test_built_in(place: Place) -> None:
     assert [found.by_name[name].table.sandbox_mode for name in ("explorer", "reviewer")] == ["read-only"] * 2
 
 
+def test_a_table_for_a_built_in_role_leaves_the_rest_of_it(place: Place) -> None:
+    found = place.roles('[agents.explorer]\nmodel = "small"\n[agents.reviewer]\nsandbox_mode = "workspace-write"\n')
+    explorer, built_in = found.by_name["explorer"], BUILT_IN_ROLES["explorer"]
+    assert explorer.table.model == "small"
+    assert (explorer.table.sandbox_mode, explorer.description) == ("read-only", built_in.description)
+    assert found.by_name["reviewer"].table.sandbox_mode == "workspace-write"
+
+
 def test_of_the_settings_with_a_file(place: Place) -> None:
     place.write(place.home / "more" / "r.toml", 'model = "small"\nname = "ignored"\nmodel_reasoning_effort = "low"\n')
     text = '[agents]\nmax_threads = 3\n[agents.critic]\ndescription = "Critic"\nconfig_file = "more/r.toml"\n'

@@ -25,6 +25,7 @@ from treadle.agent import (
     ApprovalQuestion,
     Outcome,
     ReviewedAction,
+    ToolUse,
     Turn,
     is_yes,
 )
@@ -116,7 +117,9 @@ class Stage:
     async def ask(self, approval: Approval, file: str = "/f") -> Outcome:
         async with asyncio.timeout(DEADLINE_S):
             return await approval.ask(
-                ApprovalQuestion(METHOD, self._params, FileChangeRequestApprovalResponse, self._wish(file))
+                ApprovalQuestion(
+                    METHOD, self._params, FileChangeRequestApprovalResponse, ToolUse("c", "t", {}), self._wish(file)
+                )
             )
 
     def _wish(self, file: str) -> Any:

@@ -6,8 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from treadle.agent import AgentRole, RoleTable, Settings, SpawnArguments, child_settings, limits_of_parent, moved
+from treadle.agent import (
+    BUILT_IN_ROLES,
+    AgentRole,
+    RoleTable,
+    Settings,
+    SpawnArguments,
+    child_settings,
+    limits_of_parent,
+    moved,
+)
 from treadle.config import load_config
 from treadle.execution import ProfileRule, ProfileSandbox
 from treadle.protocol.app import DangerFullAccessSandboxPolicy, ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
@@ -78,3 +88,38 @@ def test_a_role_gives_no_server_back_that_its_parent_was_refused(tmp_path: Path,
     role = AgentRole(name="r", table=RoleTable(mcp_servers=("x",)))
     child = child_settings(having(tmp_path, READ, config=taken or None), role, SpawnArguments(), config)
     assert (child.config or {}).get("mcp_servers.x.enabled") is (None if taken.get("mcp_servers") else not taken)
+
+
+def test_a_role_of_a_project_switches_no_server_on(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[mcp_servers.x]\ncommand = "true"\nenabled = false\n')
+    config = load_config(tmp_path, environ={}).config
+    for own in (True, False):
+        role = AgentRole(name="r", table=RoleTable(mcp_servers=("x",)), own=own)
+        child = child_settings(having(tmp_path, READ), role, SpawnArguments(), config)
+        assert (child.config or {}).get("mcp_servers.x.enabled") is (True if own else None)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "toml", "asked", "chosen"),
+    [
+        ("openai", "gpt-6.1-sol", "", {}, "gpt-6-luna"),
+        ("anthropic", "claude-opus-5-5", "", {}, "claude-haiku-5-5"),
+        ("anthropic", "claude-haiku-5-5", "", {}, "claude-haiku-5-5"),
+        ("openai", "gpt-6.1-sol", "", {"model": "gpt-6-sol"}, "gpt-6-sol"),
+        ("openai", "gpt-6.1-sol", '[agents]\ndefault_subagent_model = "gpt-6-sol"', {}, "gpt-6-sol"),
+        # Nobody knows what it costs, or whether this server has the other.
+        ("openai", "mine", "", {}, "mine"),
+        ("openai", "gpt-6.1-sol", 'openai_base_url = "http://127.0.0.1:9/v1"', {}, "gpt-6.1-sol"),
+        ("offline", "offline", "", {}, "offline"),
+    ],
+)
+def test_an_explorer_has_a_cheap_model_where_one_is_known(
+    tmp_path: Path, provider: str, model: str, toml: str, asked: Any, chosen: str
+) -> None:
+    (tmp_path / "config.toml").write_text(toml)
+    config = load_config(tmp_path, environ={}).config
+    parent = structs.replace(having(tmp_path, READ), model=model, model_provider=provider)
+    explorer = child_settings(parent, BUILT_IN_ROLES["explorer"], SpawnArguments(message="x", **asked), config)
+    assert explorer.model == chosen
+    worker = child_settings(parent, BUILT_IN_ROLES["worker"], SpawnArguments(message="x"), config)
+    assert worker.model == (config.agents.default_subagent_model or model)

@@ -52,7 +52,7 @@ def web_tools(config: Config) -> set[str]:
 
 # --- the search of the provider ---------------------------------------------------------------------------------------
 
-# As recorded from codex 0.166, but for `indexed`, which it has in its source.
+# As codex 0.163 and 0.166 send it.
 MODES = [
     ("cached", {"type": "web_search", "external_web_access": False}),
     ("live", {"type": "web_search", "external_web_access": True}),

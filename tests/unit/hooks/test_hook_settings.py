@@ -232,6 +232,13 @@ def test_trust_is_for_what_was_seen() -> None:
     assert warning.endswith("treadle hooks trust --cd '/a b'")
 
 
+def test_what_the_administrator_has_set_needs_no_trust_and_cannot_be_switched_off() -> None:
+    (hook,) = read_hooks({"Stop": [{"hooks": [_command("a")]}]}, FILE, "system").hooks
+    for state in (None, {hook.key: {"enabled": False}}, {hook.key: {"trusted_hash": "sha256:0", "enabled": False}}):
+        (found,) = with_trust([hook], state)
+        assert (found.trust, found.enabled, found.runs) == ("managed", True, True)
+
+
 def test_the_settings_know_all_events() -> None:
     assert ELSEWHERE_IN_TABLE["hooks"] == {*EVENTS, STATE}
 

@@ -255,7 +255,7 @@ async def test_a_server_shows_the_user_no_file() -> None:
     await session.close()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.binary(max_size=60) | st.sampled_from((b"{}", b"[1]", b'{"method":5}', b'{"id":1}', b"null", b'"\\ud800"'))

@@ -177,6 +177,10 @@ async def test_tokens_are_for_their_user_only_and_for_their_server_only(tmp_path
         assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
         assert TokenFile(tmp_path / "home", "web", "http://127.0.0.1:1/mcp").read() is None
         assert TokenFile(tmp_path / "home", "other", server.url).read() is None
+        # Nor by another name of the file.
+        elsewhere = TokenFile(tmp_path / "home", "web", "http://127.0.0.1:1/mcp")
+        elsewhere.path.write_bytes(file.path.read_bytes())
+        assert elsewhere.read() is None
         assert server.access.pop() not in repr(file.read())
 
 

@@ -104,8 +104,8 @@ def test_nothing_is_kept_of_what_is_not_cut() -> None:
     _output([_text("small")], keep=keep)
 
 
-def test_that_nothing_could_be_kept_is_told() -> None:
-    assert _texts(_output([_text("x" * 100_000)]))[-1] == "[The whole output has 100000 bytes; it could not be kept.]"
+def test_that_nothing_could_be_stored_is_reported() -> None:
+    assert _texts(_output([_text("x" * 100_000)]))[-1] == "[The whole output has 100000 bytes; it could not be stored.]"
 
 
 def test_large_structured_content_is_cut_too() -> None:

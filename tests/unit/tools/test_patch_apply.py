@@ -106,7 +106,7 @@ def _files(case: Case) -> MemoryFiles:
     return files
 
 
-@settings(PATIENT, max_examples=300)
+@settings(PATIENT, max_examples=150)
 @given(cases())
 def test_sections_add_up_to_what_they_do_one_by_one(case: Case) -> None:
     if not case.allowed:

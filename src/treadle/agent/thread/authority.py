@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct, structs
 
-from treadle.agent.thread.thread_state import Settings
+from treadle.agent.thread.thread_state import Settings, Workplace
 from treadle.errors import ExecError
 from treadle.execution.sandbox.policy import Policy, policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import Confinement, without_writing
@@ -25,7 +25,6 @@ from treadle.protocol.exec import Sandbox
 if TYPE_CHECKING:
     from treadle.agent.turn.turn import Turn
     from treadle.execution.files.pinned_files import Location
-    from treadle.tools.command.command_sessions import CommandSession
 
 ENDED: Final = "ended: the settings of the thread changed, and this command could do more than they allow now"
 CHANGED: Final = (
@@ -45,11 +44,24 @@ class Grant(Struct, frozen=True, kw_only=True):
     """A command that need not be asked for again: this line, here, in this way. `cwd` has no links in it."""
 
     argv: tuple[str, ...]
+    environment: str
     cwd: str
     tty: bool
     env: bytes
     """The rules by which its environment is made."""
     unconfined: bool
+
+
+class RunningProgram(Protocol):
+    """What runs with the rights of a thread: a command of the model, or an engine."""
+
+    id: int
+
+    @property
+    def process_id(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    async def terminate(self, reason: str) -> None: ...
 
 
 class _Started(Struct, frozen=True):
@@ -66,23 +78,24 @@ class Authority:
         self.files: set[Location] = set()
         self.mcp_tools: set[tuple[str, str]] = set()  # server and tool
         self.hosts: set[str] = set()  # whose pages may be fetched
-        self._running: dict[CommandSession, _Started] = {}
+        self.engine_tools: set[tuple[str, ...] | None] = set()  # what an engine may do, see `session_key`
+        self._running: dict[RunningProgram, _Started] = {}
         self._ended: dict[int, None] = {}
         self._denied: dict[str, tuple[str, str]] = {}  # item and action, by the id of the review
         self._overruled: dict[str, None] = {}
         self._reviews: set[asyncio.Timeout] = set()
 
-    def started(self, session: CommandSession, epoch: int, settings: Settings, rules: Policy | None) -> None:
+    def started(self, session: RunningProgram, epoch: int, settings: Settings, rules: Policy | None) -> None:
         """A command of the model runs, as the settings of that epoch allowed it. `rules` are those of `rules_of`."""
         if not session.closed:
             self._running[session] = _Started(epoch, settings, rules)
         self._ended.pop(session.id, None)
 
-    def closed(self, session: CommandSession) -> None:
+    def closed(self, session: RunningProgram) -> None:
         """A command has ended with all its children. To hold it here would hold its output and its turn in memory."""
         self._running.pop(session, None)
 
-    def allows(self, session: CommandSession, settings: Settings) -> bool:
+    def allows(self, session: RunningProgram, settings: Settings) -> bool:
         """Whether a command that runs may do no more than these settings allow. Blocking."""
         started = self._running.get(session)
         return started is not None and _allows(settings, started)
@@ -97,6 +110,7 @@ class Authority:
         self.files.clear()
         self.mcp_tools.clear()
         self.hosts.clear()
+        self.engine_tools.clear()
         self._denied.clear()
         self._overruled.clear()
         for clock in self._reviews:
@@ -138,7 +152,7 @@ class Authority:
 
     # --- running commands ---
 
-    def over(self, settings: Settings) -> list[CommandSession]:
+    def over(self, settings: Settings) -> list[RunningProgram]:
         """The commands of earlier epochs that these settings would not allow, each given once, to be ended.
 
         One that has ended counts while a child that it left behind holds its output open.
@@ -165,7 +179,8 @@ def same_authority(one: Settings, other: Settings) -> bool:
 
 
 def _authority(settings: Settings) -> tuple[object, ...]:
-    return settings.approval_policy, settings.approvals_reviewer, settings.in_force, settings.cwd, settings.config
+    where = settings.cwd, settings.environment, settings.remote_roots, settings.others
+    return settings.approval_policy, settings.approvals_reviewer, settings.in_force, where, settings.config
 
 
 def limits_of_parent(settings: Settings, parent: Settings) -> dict[str, Any]:
@@ -184,7 +199,8 @@ def limits_of_parent(settings: Settings, parent: Settings) -> dict[str, Any]:
         return changes
 
     def rules(sandbox: Confinement, of: Settings = settings) -> Policy | None:
-        return file_rules(confined_to(structs.replace(of, sandbox=sandbox, mode="default")))
+        settings = structs.replace(of, sandbox=sandbox, mode="default")
+        return _policy(confined_to(settings), settings)
 
     try:
         outer, own = rules(allowed, parent), rules(settings.sandbox)
@@ -197,16 +213,39 @@ def limits_of_parent(settings: Settings, parent: Settings) -> dict[str, Any]:
     return {**changes, "sandbox": allowed if fits else without_writing(allowed), "profile": None}
 
 
+def _is_place(place: Workplace, settings: Settings) -> bool:
+    return place.environment == settings.environment
+
+
+def _policy(sandbox: Sandbox | None, settings: Settings) -> Policy | None:
+    """What a sandbox of these settings says about files, also on another machine. Blocking. Raises `ExecError`."""
+    if settings.remote is None:
+        return file_rules(sandbox)
+    from treadle.execution.remote_machine import policy_there  # few threads are elsewhere
+
+    return policy_there(sandbox)
+
+
 def confined_to(settings: Settings) -> Sandbox | None:
-    """The sandbox that the settings mean, whatever this machine can enforce."""
+    """The sandbox that the settings mean, whatever the machine can enforce."""
+    if settings.remote is not None:
+        from treadle.execution.sandbox.remote_sandbox import unresolved_sandbox
+
+        return unresolved_sandbox(settings.in_force, settings.cwd, settings.remote_roots, ours=None)
     return sandbox_for(settings.in_force, settings.cwd)
 
 
-async def turn_sandbox(turn: Turn, *, protect: bool = True) -> Sandbox | None:
-    """The sandbox of a turn; None for full access. Raises `ExecError` when one of the thread's roots was replaced."""
-    thread, settings = turn.thread, turn.settings
+async def turn_sandbox(turn: Turn, settings: Settings | None = None, *, protect: bool = True) -> Sandbox | None:
+    """The sandbox of a turn; None for full access. Raises `ExecError` when one of the thread's roots was replaced.
+
+    `settings` are those of what is done in another environment than the first.
+    """
+    thread, settings = turn.thread, turn.settings if settings is None else settings
     if is_unconfined(settings.in_force):
         return None
+    if settings.remote is not None:
+        machine = thread.services.machine(settings.remote)
+        return await machine.sandbox(settings.in_force, settings.cwd, settings.remote_roots)
     if not thread.pins.covers(settings.confinement, settings.cwd):
         # TMPDIR is another one than in the last server.
         thread.pin(await asyncio.to_thread(pin, settings.confinement, settings.cwd))
@@ -227,16 +266,17 @@ def file_rules(sandbox: Sandbox | None) -> Policy | None:
     return policy_from_wire(structs.replace(sandbox, permissions=permissions))
 
 
-async def file_policy(turn: Turn) -> Policy | None:
+async def file_policy(turn: Turn, settings: Settings | None = None) -> Policy | None:
     """What tools may do with files that this process opens for a turn: by its sandbox, also on machines that cannot
     enforce it. Raises `ExecError`."""
-    return await asyncio.to_thread(file_rules, await turn_sandbox(turn))
+    return await asyncio.to_thread(file_rules, await turn_sandbox(turn, settings))
 
 
-def rules_of(sandbox: Sandbox | None) -> Policy | None:
+def rules_of(sandbox: Sandbox | None, settings: Settings) -> Policy | None:
     """What a command in this sandbox may do; None is everything. Blocking."""
     try:
-        return file_rules(sandbox)
+        # What is sent to another machine leaves out what that one adds.
+        return _policy(sandbox if settings.remote is None or sandbox is None else confined_to(settings), settings)
     except ExecError:  # then it counts as one that may do everything
         return None
 
@@ -246,8 +286,10 @@ def _allows(settings: Settings, started: _Started) -> bool:
     if settings.approval_policy == "untrusted" and started.settings.approval_policy != "untrusted":
         return False  # it would have been asked for
     try:
-        now = file_rules(confined_to(settings))
-    except ExecError:
+        if started.settings.environment != settings.environment:
+            settings = next(settings.at(each) for each in settings.workplaces if _is_place(each, started.settings))
+        now = _policy(confined_to(settings), settings)
+    except (ExecError, StopIteration):
         return False
     return now is None or (started.rules is not None and _is_within(started.rules, now))
 

@@ -79,6 +79,7 @@ async def status_of(
         resources, templates = await asyncio.gather(
             server.list_all("resources"), server.list_all("resources/templates")
         )
+    offered = () if server is None else server.tools
     address = urlsplit(config.url or "")
     return McpServerStatus(
         name=config.name,
@@ -87,7 +88,7 @@ async def status_of(
         runtime_status=runtime,
         server_info=None if info is None else _read(msgspec.json.encode(info.server_info), McpServerInfo),
         server_capabilities=None if info is None else info.capabilities,
-        tools={} if server is None else _tools(server),
+        tools={tool.name: read for tool in offered if (read := _read(bytes(tool.raw), Tool)) is not None},
         tools_error=None if error is None else STARTUP_FAILED * (STARTUP_FAILED in error) + startup_error(error),
         resources=_each(resources, Resource),
         resource_templates=_each(templates, ResourceTemplate),
@@ -108,10 +109,6 @@ def _auth_status(config: McpServerConfig, server: McpServer | None, logged_in: b
         return "oAuth"
     state = "notStarted" if server is None else server.state
     return {"authenticationRequired": "notLoggedIn", "connected": "unsupported"}.get(state, "unknown")
-
-
-def _tools(server: McpServer) -> Mapping[str, Tool]:
-    return {tool.name: read for tool in server.tools if (read := _read(bytes(tool.raw), Tool)) is not None}
 
 
 def _each(raws: list[Raw], kind: type[T]) -> tuple[T, ...]:

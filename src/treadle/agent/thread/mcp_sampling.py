@@ -49,18 +49,14 @@ async def sample_for_server(thread: Thread, server: ThreadServer, params: Sampli
                 match event:
                     case ItemDone(item=MessageItem() as message):
                         said.append(message.text)
-                    case Completed():
-                        _count(thread, event, config)
+                    case Completed() if thread.turn is not None:
+                        # It costs something, and is no part of the conversation.
+                        price = model_facts(settings.model, config).price
+                        thread.turn.report.review_cost(event.usage, price, settings.model)
     except ModelError as error:
         raise RpcError(INTERNAL_ERROR, f"the model could not be asked: {error.message}") from None
     content = {"type": "text", "text": "\n".join(said)}
     return SamplingResult(role="assistant", content=content, model=settings.model, stop_reason="endTurn")
-
-
-def _count(thread: Thread, event: Completed, config: Any) -> None:
-    """It costs something, and is no part of the conversation."""
-    if thread.turn is not None:
-        thread.turn.report.review_cost(event.usage, model_facts(thread.settings.model, config).price)
 
 
 async def _is_allowed(thread: Thread, server: ThreadServer, messages: list[dict[str, Any]]) -> bool:

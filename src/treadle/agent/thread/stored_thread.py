@@ -16,6 +16,7 @@ from treadle.agent.thread import thread_refusals
 from treadle.agent.thread.thread import wire_thread
 from treadle.agent.thread.thread_state import State, read_state
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.protocol.app.base import encode
 from treadle.protocol.app.thread_methods import ThreadMetadataGitInfoUpdateParams
 from treadle.protocol.app.threads import GitInfo, NotLoadedThreadStatus, ThreadGoal
 from treadle.protocol.app.threads import Thread as WireThread
@@ -76,7 +77,7 @@ class StoredThread:
         async def changed(loaded: Loaded) -> ThreadRecord:
             state = self._state(loaded.record)
             state = structs.replace(state, git_info=changed_git_info(state, git_info))
-            return structs.replace(loaded.record, state=state.encoded())
+            return structs.replace(loaded.record, state=encode(state))
 
         return self.wire((await self.change(changed)).record)
 

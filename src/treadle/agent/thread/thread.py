@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -32,16 +33,26 @@ from treadle._version import __version__
 from treadle.agent.event import now_ms
 from treadle.agent.journal import Journal
 from treadle.agent.services import Services, Subscribers
-from treadle.agent.thread.authority import ENDED, Authority, same_authority
+from treadle.agent.thread.authority import ENDED, Authority, RunningProgram, same_authority
 from treadle.agent.thread.client_requests import ClientRequests
 from treadle.agent.thread.model_history import History, with_origin
 from treadle.agent.thread.thread_goal import Goal
-from treadle.agent.thread.thread_state import AgentPlace, Settings, State, read_state, read_usage
-from treadle.config import model_facts
+from treadle.agent.thread.thread_state import (
+    AgentPlace,
+    RemoteCommand,
+    Settings,
+    State,
+    Workplace,
+    read_state,
+    read_usage,
+)
+from treadle.config import model_facts, moved_text
 from treadle.errors import INVALID_REQUEST, ExecError, RpcError
 from treadle.execution.sandbox.sandbox_modes import check_enforceable
 from treadle.execution.sandbox.sandbox_roots import Pin, Pins, pin
 from treadle.hooks.hook_files import HookPlace, HookSet, known_hook_files, read_hook_files, with_settings
+from treadle.llm.known_providers import LOCAL
+from treadle.protocol.app.base import encode
 from treadle.protocol.app.notifications import (
     ThreadSettingsUpdatedNotification,
     ThreadStartedNotification,
@@ -51,6 +62,7 @@ from treadle.protocol.app.notifications import (
 from treadle.protocol.app.threads import (
     ActiveThreadStatus,
     IdleThreadStatus,
+    NotLoadedThreadStatus,
     SubAgentSessionSource,
     SubAgentThreadSpawn,
     SystemErrorThreadStatus,
@@ -92,6 +104,7 @@ class Thread:
         "_claim_grace",
         "_failed",
         "_holds",
+        "_left",
         "_mcp",
         "_mcp_configs",
         "_model_facts",
@@ -103,6 +116,7 @@ class Thread:
         "_skill_servers",
         "_terminals",
         "_warned",
+        "_windows",
         "authority",
         "closing",
         "counters",
@@ -165,6 +179,9 @@ class Thread:
         self._children: Children | None = None
         self._terminals: Terminals | None = None
         self._model_facts: tuple[Config, str, ModelFacts] | None = None
+        # By provider and model: what the server says of the window; 0 when it says nothing, None while it is asked.
+        self._windows: dict[tuple[str, str], int | None] = {}
+        self._left: Settings | None = None  # with another environment, which the model has not been told of
         self._failed = False  # the last turn did
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0
@@ -228,12 +245,11 @@ class Thread:
             self._mcp = ThreadMcp(self)
         return self._mcp
 
-    async def look_for_hooks(self, turn: Turn) -> None:
+    async def look_for_hooks(self, turn: Turn, config: Config) -> None:
         """Find out which hooks there are, before a turn. Raises `ExecError` when nobody can say: a guard may be among
         them."""
         settings = self.settings
-        config = self.services.config_for(settings)
-        turn.notified = config.notify
+        # Hooks run on this machine: those that a project on another one brings are none of its.
         place = HookPlace(settings.cwd if settings.has_environment else None, settings.confinement, str(config.home))
         try:
             found = await known_hook_files.find(place, lambda: read_hook_files(place))
@@ -310,8 +326,8 @@ class Thread:
 
         Called under `lock`. Raises `StoreError`.
         """
-        if self._holds == 0 and not self._is_still_claimed():
-            news = await self.journal.claim()
+        if self._holds == 0:
+            news = None if self._is_still_claimed() else await self.journal.claim()
             if self._children is not None:
                 self._children.look_again(everywhere=news is not None)
             if news is not None:
@@ -425,8 +441,35 @@ class Thread:
         model, config = self.settings.model, self.services.config_for(self.settings)
         known = self._model_facts
         if known is None or known[0] is not config or known[1] != model:
-            known = self._model_facts = (config, model, model_facts(model, config))
+            provider = self.settings.model_provider
+            listed = self._windows.get((provider, model)) or None
+            known = self._model_facts = (config, model, model_facts(model, config, provider, listed))
         return known[2]
+
+    def look_for_window(self) -> None:
+        """After a response: have the server asked how long the context of a model is of which nobody says it, or which
+        may have been started with less than it could read. Not before: some servers know it once the model is loaded,
+        and nobody should wait for that."""
+        facts, key = self.model_facts, (self.settings.model_provider, self.settings.model)
+        said_by = facts.window_from
+        if said_by in ("user", "server") or (said_by == "catalogue" and key[0] not in LOCAL):
+            return
+        if key not in self._windows:
+            self._windows[key] = None
+            # In a context of its own: it is no part of the turn, and not in its trace.
+            Context().run(self.services.spawn, self._learn_window(key), "context window of a model")
+        elif self._windows[key] == 0 and self.state.usage.last.total_tokens > facts.auto_compact_limit // 2:
+            self._windows[key] = None  # once
+            message = (
+                f"Nobody says how long the context of `{key[1]}` is, so the thread is summed up at "
+                f'{facts.auto_compact_limit:,} tokens. Set context_window in [models."{key[1]}"] of config.toml.'
+            )
+            self.journal.emit("warning", WarningNotification(message=message, thread_id=self.id))
+
+    async def _learn_window(self, key: tuple[str, str]) -> None:
+        window = await self.services.listed_window(self.settings)
+        self._windows[key] = window or 0
+        self._model_facts = None
 
     @property
     def context_is_full(self) -> bool:
@@ -480,7 +523,9 @@ class Thread:
             raise RpcError(INVALID_REQUEST, refusal)
         async with self.writing():
             before = await self.store.turns(self.id, after=first, limit=1, descending=True)
-            self.change_state(usage=read_usage(before[0].usage if before else None, self.store.location))
+            usage = read_usage(before[0].usage if before else None, self.store.location)
+            # The conversation of an engine cannot be cut: a new one is told what is left.
+            self.change_state(usage=usage, engine=None)
             if self.state.children:
                 self.children.cut(first)
             self.journal.write(CutTurns(self.id, first), self.save())
@@ -529,8 +574,8 @@ class Thread:
         """The record as it is to be written now."""
         self.record = structs.replace(
             self.record,
-            state=self.state.encoded(),
-            cwd=self.settings.cwd,
+            state=encode(self.state),
+            cwd=self.settings.client_cwd or self.settings.cwd,
             model=self.settings.model,
             model_provider=self.settings.model_provider,
             updated_at=max(now_ms(), self.record.created_at),  # the clock may have been set back
@@ -562,6 +607,8 @@ class Thread:
         self.change_state(settings=settings)
         if "sandbox" in changes:
             self.warning = None
+        if settings.environment != before.environment and self.counters.turn:
+            self._left = self._left or before
         self.pin(pins)
         params = ThreadSettingsUpdatedNotification(thread_id=self.id, thread_settings=settings.on_wire())
         self.journal.emit("thread/settings/updated", params, self.save())
@@ -572,18 +619,29 @@ class Thread:
         if self._mcp is not None and settings.workspace != before.workspace:
             self._mcp.roots_changed()
 
-    async def look_at_roots(self, changes: Mapping[str, Any]) -> dict[str, Pin]:
-        """Where the directories lead that these changes bring. Raises `ExecError` for a permission profile whose limits
-        cannot be enforced there."""
-        if not changes.keys() & {"cwd", "sandbox", "workspace_roots"}:
+    def take_move(self) -> str | None:
+        """What the model should know of a change of the environment, once."""
+        left, self._left = self._left, None
+        if left is None or left.environment == self.settings.environment:
+            return None
+        return moved_text(_where(left), _where(self.settings))
+
+    async def look_at_roots(self, changes: dict[str, Any]) -> dict[str, Pin]:
+        """Where the directories lead that these changes bring; on other machines, that becomes one of the changes.
+        Raises `ExecError` for a permission profile whose limits cannot be enforced there."""
+        if not changes.keys() & {"cwd", "sandbox", "workspace_roots", "remote", "others"}:
             return {}
         settings = structs.replace(self.settings, **changes)
+        changes |= await remote_places(self.services, settings, self.settings)
+        if not settings.is_local:
+            return {}
         await check_enforceable(settings.confinement, settings.cwd, self.services.home)
         return await asyncio.to_thread(pin, settings.confinement, settings.cwd)
 
     def pin(self, fresh: Mapping[str, Pin]) -> None:
         """Note where the directories of the sandbox lead; what is known already stays."""
-        self._adopt(self.pins.changed(self.settings.confinement, self.settings.cwd, fresh))
+        if self.settings.is_local:
+            self._adopt(self.pins.changed(self.settings.confinement, self.settings.cwd, fresh))
 
     def _adopt(self, pins: Pins) -> None:
         self.pins = pins
@@ -591,7 +649,20 @@ class Thread:
 
     # --- commands that run ---
 
-    def command_started(self, session: CommandSession, epoch: int, settings: Settings, rules: Policy | None) -> None:
+    def note_command(self, item_id: str, command: RemoteCommand) -> None:
+        """A command runs on another machine, where another server may find it again."""
+        self.change_state(commands={**self.state.commands, item_id: command})
+        self.journal.write(self.save())
+
+    def forget_commands(self, item_ids: Iterable[str]) -> list[Write]:
+        """These have ended, or are not there any more; what that writes."""
+        left = {item_id: each for item_id, each in self.state.commands.items() if item_id not in set(item_ids)}
+        if len(left) == len(self.state.commands):
+            return []
+        self.change_state(commands=left)
+        return [self.save()]
+
+    def command_started(self, session: RunningProgram, epoch: int, settings: Settings, rules: Policy | None) -> None:
         """The model has a command running. The settings may have changed while it was started."""
         self.authority.started(session, epoch, settings, rules)
         self._end_commands(self.authority.over(self.settings))
@@ -606,7 +677,7 @@ class Thread:
         self.requests.withdraw_approvals("the settings of the thread changed")
         self._end_commands(self.authority.over(self.settings))
 
-    def _end_commands(self, over: Sequence[CommandSession]) -> None:
+    def _end_commands(self, over: Sequence[RunningProgram]) -> None:
         for session in over:
             self.services.spawn(session.terminate(ENDED), f"end of command {session.process_id}")
         if over:
@@ -658,6 +729,33 @@ class Thread:
         )
 
 
+def _where(settings: Settings) -> str:
+    return "nowhere" if settings.environment is None else f"in `{settings.environment}`, in {settings.cwd}"
+
+
+async def remote_places(services: Services, settings: Settings, before: Settings | None = None) -> dict[str, Any]:
+    """The settings that say where the directories of a thread lead on other machines; `before` has those that it knows
+    already. Raises `ExecError` where a machine cannot be reached, or nobody knows it."""
+    known = {} if before is None else {place.environment: place.roots for place in before.workplaces}
+
+    async def roots(place: Workplace) -> Mapping[str, str]:
+        if place.is_local:
+            return {}
+        confinement = settings.at(place).confinement
+        return await services.machine(place.environment).roots(confinement, place.cwd, known.get(place.environment, {}))
+
+    if settings.remote is None and not settings.others:
+        return {}
+    first, *others = settings.workplaces
+    for place in (first, *others):
+        if not place.is_local:
+            services.machine(place.environment)  # before any is connected
+    return {
+        "remote_roots": await roots(first),
+        "others": tuple([structs.replace(place, roots=await roots(place)) for place in others]),
+    }
+
+
 def wire_thread(
     record: ThreadRecord,
     state: State,
@@ -695,6 +793,10 @@ def wire_thread(
         parent_thread_id=record.parent_thread_id,
         agent_nickname=None if agent is None else agent.nickname,
         agent_role=None if agent is None else agent.role,
+        # As the real server has it, which knows them of threads in memory only.
+        environments=None
+        if isinstance(status, NotLoadedThreadStatus)
+        else tuple(place.on_wire() for place in state.settings.workplaces),
     )
 
 

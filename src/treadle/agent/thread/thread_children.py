@@ -16,7 +16,8 @@ after a restart, was interrupted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -47,6 +48,8 @@ LIMIT_REACHED: Final = "agent thread limit reached"
 MAX_OPEN: Final = 256
 # Of what a child has said last.
 MAX_MESSAGE_TOKENS: Final = 20_000
+# How often the store is asked for one that is waited for and works in another server.
+LOOK_S: Final = 1.0
 _PAGE: Final = 20
 
 
@@ -94,7 +97,7 @@ class _End(NamedTuple):
     usage: Usage
 
 
-class Found(NamedTuple):
+class FoundChild(NamedTuple):
     """How a child is; with its end, when it is that."""
 
     status: ChildStatus
@@ -138,7 +141,7 @@ class Children:
             ended = next((turn for turn in turns if turn.status != "inProgress"), None)
             if ended is not None and ended is turns[0]:
                 self._ended.setdefault(child_id, _Ended(ended.id, ended.status != "interrupted"))
-            elif self._agents.find(child_id) is not None:
+            elif self._is_running(child_id) or (not turns and self._agents.find(child_id) is not None):
                 self._ended.setdefault(child_id, _Ended("" if ended is None else ended.id, wakes=False))
             elif not turns:
                 if await thread.store.load(child_id) is None:
@@ -147,9 +150,10 @@ class Children:
                     self._ended.setdefault(child_id, _Ended(child_id, wakes=False))
 
     def look_again(self, *, everywhere: bool) -> None:
-        """Another server may have had the thread, and others may have children that are not in memory here: what is
-        known of these is not known any more."""
-        for child_id in [each for each in self._ended if everywhere or self._agents.find(each) is None]:
+        """Another server may have had the thread, and others may have children that do not work here: what is known of
+        these is not known any more, but for ends that the model has still to be told of."""
+        news = self.pending()
+        for child_id in [each for each in self._ended if everywhere or not (self._is_running(each) or each in news)]:
             del self._ended[child_id]
 
     def pending(self) -> list[str]:
@@ -205,27 +209,27 @@ class Children:
     async def status(self, child_id: str) -> ChildStatus:
         return (await self._find(child_id)).status
 
-    async def _find(self, child_id: str) -> Found:
+    async def _find(self, child_id: str) -> FoundChild:
         if child_id not in self._thread.state.children:
-            return Found(ChildStatus("notFound"))
+            return FoundChild(ChildStatus("notFound"))
         if self._is_running(child_id):
-            return Found(ChildStatus("running"))
+            return FoundChild(ChildStatus("running"))
         if (
             self._agents.find(child_id) is None and await self._thread.store.load(child_id) is None
         ):  # somebody has deleted it
             self._forget(child_id)
-            return Found(ChildStatus("notFound"))
+            return FoundChild(ChildStatus("notFound"))
         if child_id not in self._ended:
             await self.look()
             if child_id not in self._ended:  # it works in another server, or there is none
-                return Found(ChildStatus("running" if child_id in self._thread.state.children else "notFound"))
+                return FoundChild(ChildStatus("running" if child_id in self._thread.state.children else "notFound"))
         turn_id = self._ended[child_id].turn_id
         if turn_id < self._asked.get(child_id, ""):
-            return Found(ChildStatus("running"))  # or has ended this moment
+            return FoundChild(ChildStatus("running"))  # or has ended this moment
         if not turn_id:
-            return Found(ChildStatus("pendingInit"))
+            return FoundChild(ChildStatus("pendingInit"))
         end = await self._end(child_id)
-        return Found(end.status, end)
+        return FoundChild(end.status, end)
 
     @property
     def any_running(self) -> bool:
@@ -247,7 +251,7 @@ class Children:
             return True
         return thread.services.config_for(thread.settings).agents.wake_parent
 
-    async def wait(self, ids: Collection[str], timeout_s: float) -> dict[str, Found]:
+    async def wait(self, ids: Collection[str], timeout_s: float) -> dict[str, FoundChild]:
         """The first of them whose status is final, with others that are by then; none when it takes longer."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
@@ -255,13 +259,16 @@ class Children:
             found = {each: found for each in ids if (found := await self._find(each)).status.is_final}
             if found:
                 return found
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await changed.wait()
-            except TimeoutError:
+            now = asyncio.get_running_loop().time()
+            if now >= deadline:
                 return {}
+            # Of one that works in another server nobody says here that it has ended.
+            elsewhere = any(each not in self._ended for each in ids)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(deadline, now + LOOK_S) if elsewhere else deadline):
+                    await changed.wait()
 
-    def returned(self, call_id: str, found: Mapping[str, Found]) -> None:
+    def returned(self, call_id: str, found: Mapping[str, FoundChild]) -> None:
         """A call tells the model this, once its output is written: a hook may look at that first, or the turn end."""
         self._returned[call_id] = {child_id: each.end for child_id, each in found.items() if each.end is not None}
 
@@ -300,15 +307,16 @@ class Children:
         counted = self._spawned[1] if self._spawned[0] == turn.id else 0
         self._spawned = (turn.id, counted + 1)
 
-    async def check_room(self, turn: Turn) -> None:
-        """Check whether there may be another child now. Raises `RpcError`."""
+    @asynccontextmanager
+    async def room(self, turn: Turn, child_id: str) -> AsyncIterator[None]:
+        """Room for another child, held while it is made. Raises `RpcError` when there is none."""
         limits = self._thread.services.config_for(self._thread.settings).agents
-        if self._agents.running(self._thread.session_id) >= limits.most:
-            raise RpcError(INVALID_REQUEST, LIMIT_REACHED)
-        await self._check_open()
-        if self._spawned[0] == turn.id and self._spawned[1] >= limits.max_spawns_per_turn:
-            text = f"{LIMIT_REACHED}: this turn has started {limits.max_spawns_per_turn} (agents.max_spawns_per_turn)"
-            raise RpcError(INVALID_REQUEST, text)
+        with self._agents.place(self._thread.session_id, child_id, limits.most):
+            await self._check_open()
+            if self._spawned[0] == turn.id and self._spawned[1] >= limits.max_spawns_per_turn:
+                most = f"this turn has started {limits.max_spawns_per_turn} (agents.max_spawns_per_turn)"
+                raise RpcError(INVALID_REQUEST, f"{LIMIT_REACHED}: {most}")
+            yield
 
     async def _check_open(self) -> None:
         if len(self._thread.state.children) >= MAX_OPEN:
@@ -321,22 +329,20 @@ class Children:
         """Give a child more to do; the id of the turn that will."""
         await self.look()
         child = self._agents.find(child_id) or await self._agents.load(child_id)
-        running = child.turn_id
-        if interrupt and running is not None:
-            await child.interrupt(TurnInterruptParams(thread_id=child_id, turn_id=""))
-            await child.wait_turn()
-            entry = self._thread.state.children.get(child_id)
-            # That it was interrupted is no news: it was wanted. But it may have come to its own end just before.
-            if entry is not None and self._ended.get(child_id) == _Ended(running, wakes=False):
-                entry = structs.replace(entry, seen=running, told=turn.number)
-                self._thread.change_state(children={**self._thread.state.children, child_id: entry})
-        elif running is None:
-            limits = self._thread.services.config_for(self._thread.settings).agents
-            if self._agents.running(self._thread.session_id) >= limits.most:
-                raise RpcError(INVALID_REQUEST, LIMIT_REACHED)
-        await child.limit(self._thread.settings)
-        params = TurnStartParams(thread_id=child_id, input=tuple(said))
-        started = (await child.start_turn(params, root_turn_id=turn.state.root_id)).turn.id
+        most = self._thread.services.config_for(self._thread.settings).agents.most
+        with self._agents.place(self._thread.session_id, child_id, most):
+            running = child.turn_id
+            if interrupt and running is not None:
+                await child.interrupt(TurnInterruptParams(thread_id=child_id, turn_id=""))
+                await child.wait_turn()
+                entry = self._thread.state.children.get(child_id)
+                # That it was interrupted is no news: it was wanted. But it may have come to its own end just before.
+                if entry is not None and self._ended.get(child_id) == _Ended(running, wakes=False):
+                    entry = structs.replace(entry, seen=running, told=turn.number)
+                    self._thread.change_state(children={**self._thread.state.children, child_id: entry})
+            await child.limit(self._thread.settings)
+            params = TurnStartParams(thread_id=child_id, input=tuple(said))
+            started = (await child.start_turn(params, root_turn_id=turn.state.root_id)).turn.id
         self._asked[child_id] = started
         return started
 

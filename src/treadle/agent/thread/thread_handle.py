@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from treadle.agent.event import Event
 from treadle.agent.thread import thread_refusals
 from treadle.agent.thread.authority import limits_of_parent
@@ -33,9 +35,11 @@ from treadle.agent.turn import turn_start
 from treadle.agent.turn.pending_input import Input, check_input
 from treadle.agent.turn.turn import Turn, developer_message
 from treadle.agent.turn.turn_items import OpenItems
+from treadle.config.file_settings import Budget
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.protocol.app.items import KnownItem
 from treadle.protocol.app.notifications import (
+    EnvironmentConnectionNotification,
     ThreadClosedNotification,
     ThreadNameUpdatedNotification,
     ThreadRevertedNotification,
@@ -43,6 +47,7 @@ from treadle.protocol.app.notifications import (
 )
 from treadle.protocol.app.settings import ThreadSettingsUpdateParams
 from treadle.protocol.app.thread_history import (
+    RevertedFiles,
     ThreadInjectItemsParams,
     ThreadRevertParams,
     ThreadRevertResponse,
@@ -78,6 +83,7 @@ from treadle.store.contract import DeleteThread, QueuedRecord, Store, StoreError
 if TYPE_CHECKING:
     from treadle.agent.thread.terminals import Terminal
     from treadle.agent.thread.thread_queue import QueueChange
+    from treadle.agent.turn.turn_budget import Spent
     from treadle.config.mcp_settings import McpServerConfig
     from treadle.protocol.app.extensions import (
         ListMcpServerStatusParams,
@@ -91,6 +97,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BUSY: Final = "Cannot revert while a turn is in progress."
 OVERRULED: Final = (
     "The user has allowed the action of the call `{item_id}`, which the automatic reviewer had denied. You may make "
     "exactly that call once more, and nothing else that was denied."
@@ -177,7 +184,11 @@ class ThreadHandle:
                 Input(params.input, params.client_user_message_id, params.tool_output),
                 setting_changes(params, thread.settings, thread.config),
                 output_schema=params.output_schema,
-                max_iterations=params.max_iterations,
+                budget=Budget(
+                    turn_iterations=params.max_iterations,
+                    turn_tokens=params.max_turn_tokens,
+                    turn_cost_usd=params.max_turn_cost_usd,
+                ),
                 max_output_tokens=params.max_output_tokens,
                 not_before=not_before,
                 root_turn_id=root_turn_id,
@@ -243,16 +254,35 @@ class ThreadHandle:
                 async with thread.writing():
                     thread.change_settings(changes, pins)
 
+    def spent(self) -> Spent:
+        """What the thread and its sub-agents have used."""
+        from treadle.agent.turn.turn_budget import spent_by  # likewise
+
+        return spent_by(self._thread)
+
+    def check_budget(self) -> None:
+        """Raise `LimitReached` when the thread may use no more, and neither may those who work for it."""
+        from treadle.agent.turn.turn_budget import check_thread  # few threads have limits
+
+        check_thread(self._thread)
+
     def wake(self) -> None:
         """Go on for what sub-agents have done while the thread was not in memory, if it wanted that."""
         turn_start.wake_soon(self._thread)
 
+    def _needs_model(self, what: str) -> None:
+        """Refuse in a thread of an engine what only a model can do."""
+        if (engine := self._thread.settings.engine) is not None:
+            raise thread_refusals.engine_cannot(engine, what)
+
     async def compact(self) -> None:
+        self._needs_model("be told to compact; it does that by itself")
         await self._answer_first(partial(turn_start.start_compaction, self._thread), f"compaction of {self.id}")
 
     async def start_review(self, params: ReviewStartParams) -> ReviewStartResponse:
         from treadle.agent.turn.code_review import review_of, shown_turn  # loaded with the first review
 
+        self._needs_model("be asked for a review; start a turn that says what to review")
         review = review_of(params.target)
         async with self._command() as command:
             turn = await turn_start.start_review(command.thread, review)
@@ -262,7 +292,7 @@ class ThreadHandle:
     async def run_shell_command(self, params: ThreadShellCommandParams) -> None:
         if not params.command.strip():
             raise RpcError(INVALID_REQUEST, "command must not be empty")
-        if not self._thread.settings.has_environment:
+        if self._thread.settings.environment is None:
             raise thread_refusals.no_environment(self.id)
         work = partial(turn_start.start_shell_command, self._thread, params.command, params.timeout_ms)
         await self._answer_first(work, f"shell command of {self.id}")
@@ -364,6 +394,22 @@ class ThreadHandle:
             raise RpcError(INVALID_REQUEST, f"no active turn to {what}")
         return turn
 
+    # --- other machines ---
+
+    def works_in(self, environment_id: str) -> bool:
+        return any(place.environment == environment_id for place in self._thread.settings.workplaces)
+
+    def environment_changed(self, environment_id: str, *, connected: bool) -> None:
+        """The connection to a machine was lost, or is there again. Not of the thread itself, so only a turn that runs
+        gives it a number."""
+        thread = self._thread
+        name = f"thread/environment/{'connected' if connected else 'disconnected'}"
+        said = EnvironmentConnectionNotification(thread_id=self.id, environment_id=environment_id)
+        if thread.turn is not None:
+            thread.journal.emit(name, said)
+        else:
+            thread.journal.publish_unnumbered(name, said)
+
     # --- goal ---
 
     @property
@@ -373,6 +419,7 @@ class ThreadHandle:
     async def set_goal(self, params: ThreadGoalSetParams, *, may_start: bool) -> ThreadGoalSetResponse:
         """An active goal on an idle thread begins a turn by itself, if it may."""
         thread = self._thread
+        self._needs_model("pursue a goal by itself")
         async with self._command(writes=True) as command:
             goal = thread.goal.set(objective=params.objective, status=params.status, token_budget=params.token_budget)
             thread.journal.write(thread.save())
@@ -393,6 +440,11 @@ class ThreadHandle:
         return ThreadGoalClearResponse(cleared=cleared)
 
     # --- queue ---
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether messages may be waiting."""
+        return self._thread.queued
 
     async def queued(self) -> list[QueuedRecord]:
         """The messages that wait, the next one first."""
@@ -491,13 +543,37 @@ class ThreadHandle:
             turn = await thread.store.turn(self.id, params.before_turn_id)
             if turn is None:
                 raise thread_refusals.turn_not_found(params.before_turn_id)
-            await thread.cut_turns(turn.number, "Cannot revert while a turn is in progress.")
+            if thread.turn is not None:
+                raise RpcError(INVALID_REQUEST, BUSY)
+            files: RevertedFiles | UnsetType = UNSET
+            if params.files:
+                files = await self._revert_files(turn.number, preview=params.preview)
+            elif not params.preview:
+                await thread.cut_turns(turn.number, BUSY)
             turns_cursor, items_cursor = cursors_of(thread)
             result = ThreadRevertResponse(
-                thread=thread.wire(), turns_backwards_cursor=turns_cursor, items_backwards_cursor=items_cursor
+                thread=thread.wire(),
+                files=files,
+                turns_backwards_cursor=turns_cursor,
+                items_backwards_cursor=items_cursor,
             )
-            await self._publish_reverted(command)
+            if not params.preview:
+                await self._publish_reverted(command)
             return result
+
+    async def _revert_files(self, first: int, *, preview: bool) -> RevertedFiles:
+        """Put back what the turns from `first` on have changed, and remove them; a preview only says what would be."""
+        from treadle.agent.thread.file_undo import forget, plan_undo  # loaded with the first of them
+
+        thread = self._thread
+        if preview:
+            return (await plan_undo(thread, first)).shown
+        async with thread.writing():
+            undo = await plan_undo(thread, first)
+            files = await undo.carry_out()
+            await thread.cut_turns(first, BUSY)
+        await forget(thread, undo.turns)
+        return files
 
     async def rollback(self, params: ThreadRollbackParams) -> ThreadRollbackResponse:
         """The last turns are removed."""
@@ -639,6 +715,10 @@ class ThreadHandle:
     def touch(self) -> None:
         """Note that the thread was used just now."""
         self._thread.touch()
+
+    def mark_loaded(self, loaded: bool) -> None:
+        """For all servers of the store: the thread is in memory here, or is no longer."""
+        self._thread.store.mark_loaded(self.id, loaded)
 
     async def close(self) -> None:
         """End what runs in the thread; what was published is stored."""

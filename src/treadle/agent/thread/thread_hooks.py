@@ -101,6 +101,11 @@ class ThreadHooks:
         """Whether a hook is called for the event, if it matches."""
         return event in self._events
 
+    @property
+    def guards_calls(self) -> bool:
+        """Whether a hook is there to refuse calls of the model."""
+        return any(hook.refuses_on_error and hook.event in ("PreToolUse", "PermissionRequest") for hook in self._hooks)
+
     # --- the session and its turns ---
 
     async def start_session(self, turn: Turn) -> bool:

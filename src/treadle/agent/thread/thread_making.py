@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
 from msgspec import structs
@@ -11,7 +12,7 @@ from treadle.agent.event import new_id, now_ms
 from treadle.agent.services import Services, Subscribers
 from treadle.agent.thread import thread_refusals
 from treadle.agent.thread.stored_thread import StoredThread
-from treadle.agent.thread.thread import Thread
+from treadle.agent.thread.thread import Thread, remote_places
 from treadle.agent.thread.thread_children import NewChild
 from treadle.agent.thread.thread_handle import ThreadHandle
 from treadle.agent.thread.thread_state import (
@@ -32,6 +33,7 @@ from treadle.execution.project_files import ProjectFiles, read_git_info
 from treadle.execution.sandbox.profile_sandbox import ProfileSandbox, as_policy
 from treadle.execution.sandbox.sandbox_modes import check_enforceable
 from treadle.execution.sandbox.sandbox_roots import Pins, pin
+from treadle.protocol.app.base import encode
 from treadle.protocol.app.settings import ActivePermissionProfile, AskForApproval, SandboxPolicy
 from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.app.threads import GitInfo
@@ -61,22 +63,29 @@ class SettingsInUse(TypedDict):
 
 
 async def settings_in_use(services: Services, settings: Settings) -> SettingsInUse:
-    found = await project_instructions(settings, services.config_for(settings))
+    found = await project_instructions(services, settings, services.config_for(settings))
     return _in_use(settings, found.files)
+
+
+async def _placed(services: Services, settings: Settings, before: Settings | None = None) -> Settings:
+    """The settings with what is known of the machines that they name, which has to allow what they say."""
+    if settings.is_local:
+        await check_enforceable(settings.confinement, settings.cwd, services.home)
+    return structs.replace(settings, **await remote_places(services, settings, before))
 
 
 def _in_use(settings: Settings, sources: Sequence[InstructionFile]) -> SettingsInUse:
     return {
         "approval_policy": settings.approval_policy,
         "approvals_reviewer": settings.approvals_reviewer,
-        "cwd": settings.cwd,
+        "cwd": settings.shown_cwd,
         "model": settings.model,
         "model_provider": settings.model_provider,
         "sandbox": as_policy(settings.confinement),
         "active_permission_profile": settings.profile,
         "instruction_sources": tuple(file.path for file in sources),
         "reasoning_effort": settings.effort,
-        "runtime_workspace_roots": settings.workspace,
+        "runtime_workspace_roots": () if settings.environment is None else settings.workspace,
         "service_tier": settings.service_tier,
     }
 
@@ -85,10 +94,10 @@ async def make_thread(
     services: Services, params: ThreadStartParams, originator: str, subscribers: Subscribers
 ) -> tuple[ThreadHandle, SettingsInUse]:
     """A new thread. It is none before `ThreadHandle.publish_started`."""
-    settings = new_settings(params, services.config, services.cwd)
-    await check_enforceable(settings.confinement, settings.cwd, services.home)
+    settings = new_settings(params, services.config, services.cwd, services.default_environments)
+    settings = await _placed(services, settings)
     store = services.ephemeral_store if params.ephemeral else await services.store()
-    git_info, sources, pins = await _look_around(settings, services.config_for(settings))
+    git_info, sources, pins = await _look_around(services, settings, services.config_for(settings))
     state = State(settings=settings, git_info=git_info, thread_source=params.thread_source, roots=pins.on_record())
     loaded = Loaded(_new_record(originator, state), Counters(), 0)
     thread = Thread(services, store, subscribers, loaded, ephemeral=bool(params.ephemeral), pins=pins)
@@ -103,7 +112,8 @@ async def make_child(services: Services, parent: Thread, new: NewChild, subscrib
 
     Its directories are where they were when the parent got them: a command may have put something else in their place.
     """
-    await check_enforceable(new.settings.confinement, new.settings.cwd, services.home)
+    if new.settings.is_local:
+        await check_enforceable(new.settings.confinement, new.settings.cwd, services.home)
     pins = await _pins_for(parent.state, new.settings)
     git_info = parent.state.git_info
     if git_info is not None and new.place.branch is not None:
@@ -147,7 +157,13 @@ async def load_thread(services: Services, params: ThreadResumeParams, subscriber
             return opened.record
 
         loaded = await stored.change(changed)
-    return ThreadHandle(Thread(services, store, subscribers, loaded, pins=opened.pins, warning=opened.warning))
+    thread = Thread(services, store, subscribers, loaded, pins=opened.pins, warning=opened.warning)
+    if thread.state.commands:
+        from treadle.agent.thread.found_commands import find_commands  # few threads were left by a server that ended
+
+        # In a context of its own: it is no part of the request.
+        Context().run(services.spawn, find_commands(thread), f"finding commands of {thread.id}")
+    return ThreadHandle(thread)
 
 
 class _Opened(NamedTuple):
@@ -166,8 +182,8 @@ async def _opened(services: Services, params: ThreadResumeParams, store: Store, 
     state = structs.replace(before, settings=settings, roots=pins.on_record())
     record = structs.replace(
         loaded.record,
-        state=state.encoded(),
-        cwd=settings.cwd,
+        state=encode(state),
+        cwd=settings.shown_cwd,
         model=settings.model,
         model_provider=settings.model_provider,
     )
@@ -179,11 +195,15 @@ async def _reopened_settings(
 ) -> tuple[Settings, str | None]:
     """What a stored thread goes on with, and a warning when its permission profile is not to be had any more."""
     settings = overridden_settings(before, params, services.config, services.cwd)
+    if settings.remote is not None and settings.confinement != before.confinement:
+        # Else it is as it was: its machine is needed with its next turn.
+        settings = await _placed(services, settings, before)
     if params.permissions is not None or params.sandbox is not None:
-        await check_enforceable(settings.confinement, settings.cwd, services.home)
+        if settings.is_local:
+            await check_enforceable(settings.confinement, settings.cwd, services.home)
         return settings, None
     settings, warning = renewed_settings(settings, services.config_for(settings))
-    if warning is None:
+    if warning is None and settings.is_local:
         try:
             await check_enforceable(settings.confinement, settings.cwd, services.home)
         except ExecError as error:
@@ -268,16 +288,23 @@ def _new_record(originator: str | None, state: State, **more: Any) -> ThreadReco
         created_at=now,
         updated_at=now,
         recency_at=now,
-        cwd=state.settings.cwd,
+        cwd=state.settings.shown_cwd,
         model=state.settings.model,
         model_provider=state.settings.model_provider,
-        state=state.encoded(),
+        state=encode(state),
         **known,
     )
 
 
-async def _look_around(settings: Settings, config: Config) -> tuple[GitInfo | None, list[InstructionFile], Pins]:
+async def _look_around(
+    services: Services, settings: Settings, config: Config
+) -> tuple[GitInfo | None, list[InstructionFile], Pins]:
     """What is in the directory, and where its names lead."""
+    if settings.remote is not None:
+        found = await project_instructions(services, settings, config)
+        from treadle.agent.thread.remote_project import remote_git_info  # few threads are elsewhere
+
+        return await remote_git_info(services, settings), found.files, Pins()
     known = known_instructions(settings, config)
 
     def look() -> tuple[GitInfo | None, list[InstructionFile], Pins]:
@@ -290,6 +317,8 @@ async def _look_around(settings: Settings, config: Config) -> tuple[GitInfo | No
 
 async def _pins_for(state: State, settings: Settings) -> Pins:
     """The pins of a stored thread that goes on with these settings: those that it had stay as they are."""
+    if settings.remote is not None:
+        return Pins()
     fresh = await _look_at(settings.cwd, lambda: pin(settings.confinement, settings.cwd))
     return Pins.known(state.roots).changed(settings.confinement, settings.cwd, fresh)
 

@@ -272,7 +272,7 @@ class ThreadServer:
         if self._closed:
             raise McpError("closed", "the thread has ended, and its MCP servers with it")
         if self._connection is None:
-            self._connection = self._thread.services.mcp.connect(self.config, self._thread.settings.cwd, self)
+            self._connection = self._thread.services.mcp.connect(self.config, self._cwd, self)
         return self._connection
 
     @property
@@ -484,9 +484,15 @@ class ThreadServer:
         if self._connection is not None and not self.config.share:
             self._connection.roots_changed()
 
+    @property
+    def _cwd(self) -> str:
+        """Where the server starts, on this machine."""
+        settings = self._thread.settings
+        return settings.cwd if settings.remote is None else self._thread.services.cwd
+
     def roots(self) -> list[Root]:
         settings = self._thread.settings
-        if not settings.has_environment:
+        if not settings.is_local:  # the servers run on this machine
             return []
         return [Root(uri=Path(each).as_uri(), name=os.path.basename(each) or each) for each in settings.workspace]
 

@@ -45,7 +45,6 @@ from treadle.store.contract import EventPage, ItemRecord, Store, TurnRecord
 
 if TYPE_CHECKING:
     from treadle.agent.thread.thread_handle import ThreadHandle
-    from treadle.agent.turn.turn_items import OpenItems
 
 
 # --- turns and items on the wire --------------------------------------------------------------------------------------

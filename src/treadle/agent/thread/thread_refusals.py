@@ -44,6 +44,11 @@ def not_steerable(kind: str, what: str) -> RpcError:
     )
 
 
+def engine_cannot(engine: str, what: str) -> RpcError:
+    text = f"{engine} cannot {what}: this thread is answered by an agent program, not by a model"
+    return RpcError(INVALID_REQUEST, text, {"kind": "engineCannot", "engine": engine})
+
+
 def fixed_in_turn(thread_id: str, names: Sequence[str]) -> RpcError:
     text = (
         f"thread {thread_id} has a turn running, during which {', '.join(names)} cannot be changed; resume it without "

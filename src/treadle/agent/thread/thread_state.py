@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from treadle.agent.thread.thread_refusals import engine_cannot
 from treadle.arguments import text_problem
 from treadle.config import Config
+from treadle.config.file_settings import Budget
 from treadle.config.layers import split_key
+from treadle.config.model_settings import ModelChoice
 from treadle.config.permission_profiles import ProfileError, ThreadPermissions
 from treadle.errors import INVALID_REQUEST, RpcError
 from treadle.execution.sandbox.profile_sandbox import (
@@ -26,7 +29,7 @@ from treadle.execution.sandbox.profile_sandbox import (
 )
 from treadle.llm import TokenUsage
 from treadle.llm.known_providers import OFFLINE
-from treadle.protocol.app.base import Closed, decode, encode
+from treadle.protocol.app.base import Closed, decode
 from treadle.protocol.app.item_parts import DynamicToolSpec
 from treadle.protocol.app.settings import (
     ActivePermissionProfile,
@@ -42,6 +45,7 @@ from treadle.protocol.app.thread_methods import ThreadForkParams, ThreadResumePa
 from treadle.protocol.app.threads import (
     AgentsUsage,
     GitInfo,
+    ThreadEnvironment,
     ThreadGoal,
     ThreadTokenUsage,
     TokenUsageBreakdown,
@@ -52,6 +56,37 @@ from treadle.skills.skill_files import SkillPlace
 from treadle.store.contract import damaged
 
 T = TypeVar("T")
+
+
+ENGINE: Final = "engine:"
+"""How the provider of a thread begins that another agent program answers."""
+DEFAULT_MODEL: Final = "default"
+"""The model of an engine that it chooses itself."""
+
+
+LOCAL: Final = "local"
+"""The id of the environment that this machine is."""
+
+
+class Workplace(Struct, frozen=True, kw_only=True):
+    """An environment of a thread, and where in it the thread works. `roots` says where its directories led on that
+    machine when the thread got them; those of this machine are the pins of the thread."""
+
+    environment: str = LOCAL
+    cwd: str
+    workspace_roots: tuple[str, ...] | None = None
+    roots: Mapping[str, str] = {}
+
+    @property
+    def is_local(self) -> bool:
+        return self.environment == LOCAL
+
+    @property
+    def workspace(self) -> tuple[str, ...]:
+        return (self.cwd,) if self.workspace_roots is None else self.workspace_roots
+
+    def on_wire(self) -> ThreadEnvironment:
+        return ThreadEnvironment(environment_id=self.environment, cwd=self.cwd, runtime_workspace_roots=self.workspace)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -83,6 +118,68 @@ class Settings(Struct, frozen=True, kw_only=True):
     mode: Closed[ModeKind] = "default"
     mode_instructions: str | None = None
     has_environment: bool = True
+    """Whether commands run on this machine. Not so with `remote`: a server that does not know of it runs none then."""
+    remote: str | None = None
+    """The id of the environment of `cwd` that is another machine."""
+    remote_roots: Mapping[str, str] = {}
+    """Where the directories led there when the thread got them."""
+    others: tuple[Workplace, ...] = ()
+    """Further environments, beside the one of `cwd`."""
+    client_cwd: str | None = None
+    """What clients see as the directory of a thread whose commands run on another machine: where it was started."""
+    budget: Budget = Budget()
+    """What this thread may use; the configuration has the limits that are not here."""
+
+    @property
+    def environment(self) -> str | None:
+        """The id of the environment of `cwd`; None when the thread has none."""
+        return self.remote or (LOCAL if self.has_environment else None)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the thread works on this machine."""
+        return self.has_environment
+
+    @property
+    def workplaces(self) -> tuple[Workplace, ...]:
+        """The environments, that of `cwd` first."""
+        if self.environment is None:
+            return ()
+        return (self.workplace, *self.others)
+
+    @property
+    def workplace(self) -> Workplace:
+        """The environment of `cwd`."""
+        return Workplace(
+            environment=self.environment or LOCAL,
+            cwd=self.cwd,
+            workspace_roots=self.workspace_roots,
+            roots=self.remote_roots,
+        )
+
+    def at(self, place: Workplace) -> Settings:
+        """The settings of what is done in one of the environments."""
+        if not self.others and place == self.workplace:
+            return self
+        return structs.replace(
+            self,
+            cwd=place.cwd,
+            workspace_roots=place.workspace_roots,
+            has_environment=place.is_local,
+            remote=None if place.is_local else place.environment,
+            remote_roots=place.roots,
+            others=(),
+        )
+
+    @property
+    def shown_cwd(self) -> str:
+        """The directory of the thread, for clients."""
+        return self.client_cwd or self.cwd
+
+    @property
+    def engine(self) -> str | None:
+        """The agent program that answers instead of a model."""
+        return self.model_provider.removeprefix(ENGINE) if self.model_provider.startswith(ENGINE) else None
 
     @property
     def workspace(self) -> tuple[str, ...]:
@@ -125,7 +222,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             approval_policy=self.approval_policy,
             approvals_reviewer=self.approvals_reviewer,
             collaboration_mode=self.collaboration_mode,
-            cwd=self.cwd,
+            cwd=self.shown_cwd,
             model=self.model,
             model_provider=self.model_provider,
             sandbox_policy=as_policy(self.confinement),
@@ -140,12 +237,14 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Usage(Struct, frozen=True, kw_only=True):
     """Tokens of the thread so far, and of its last response, which says how full the context is.
 
-    `cost_usd` is what the turn `turn_id` has cost, `thread_cost_usd` the thread, at the prices of the time. None is not
-    known: a model without a price costs something all the same, so from there on neither is the sum.
+    `turn` are those of the turn `turn_id`, `cost_usd` is what it has cost, `thread_cost_usd` the thread, at the prices
+    of the time. None is not known: a model without a price costs something all the same, so from there on neither is
+    the sum.
     """
 
     total: TokenUsage = TokenUsage()
     last: TokenUsage = TokenUsage()
+    turn: TokenUsage = TokenUsage()
     turn_id: str | None = None
     cost_usd: float | None = None
     thread_cost_usd: float | None = None
@@ -169,16 +268,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     def add(self, response: TokenUsage, turn_id: str, cost: float | None) -> Usage:
         spent = self.spend(turn_id, cost)
         return structs.replace(
-            spent,
-            total=TokenUsage(
-                input_tokens=self.total.input_tokens + response.input_tokens,
-                cached_input_tokens=self.total.cached_input_tokens + response.cached_input_tokens,
-                cache_write_input_tokens=self.total.cache_write_input_tokens + response.cache_write_input_tokens,
-                output_tokens=self.total.output_tokens + response.output_tokens,
-                reasoning_output_tokens=self.total.reasoning_output_tokens + response.reasoning_output_tokens,
-                total_tokens=self.total.total_tokens + response.total_tokens,
-            ),
-            last=response,
+            spent, total=_plus(spent.total, response), turn=_plus(spent.turn, response), last=response
         )
 
     def spend(self, turn_id: str, cost: float | None) -> Usage:
@@ -187,6 +277,7 @@ class Usage(Struct, frozen=True, kw_only=True):
         before_turn = self.cost_usd if self.turn_id == turn_id else 0.0
         return structs.replace(
             self,
+            turn=self.turn if self.turn_id == turn_id else TokenUsage(),
             turn_id=turn_id,
             cost_usd=_sum(before_turn, cost),
             thread_cost_usd=_sum(before_thread, cost),
@@ -197,7 +288,7 @@ class Usage(Struct, frozen=True, kw_only=True):
         last = TokenUsage(total_tokens=tokens)
         if self.turn_id == turn_id:
             return structs.replace(self, last=last)
-        return structs.replace(self, last=last, turn_id=turn_id, cost_usd=None, thread_cost_usd=None)
+        return structs.replace(self, last=last, turn=TokenUsage(), turn_id=turn_id, cost_usd=None, thread_cost_usd=None)
 
     def on_wire(self, context_window: int | None) -> ThreadTokenUsage:
         cost: UsageCost | UnsetType = UNSET  # left out when nothing is known, as the real server has it
@@ -210,9 +301,21 @@ class Usage(Struct, frozen=True, kw_only=True):
             last=_breakdown(self.last),
             total=_breakdown(self.total),
             model_context_window=context_window,
+            turn=_breakdown(self.turn),
             cost=cost,
             agents=agents,
         )
+
+
+def _plus(one: TokenUsage, other: TokenUsage) -> TokenUsage:
+    return TokenUsage(
+        input_tokens=one.input_tokens + other.input_tokens,
+        cached_input_tokens=one.cached_input_tokens + other.cached_input_tokens,
+        cache_write_input_tokens=one.cache_write_input_tokens + other.cache_write_input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        reasoning_output_tokens=one.reasoning_output_tokens + other.reasoning_output_tokens,
+        total_tokens=one.total_tokens + other.total_tokens,
+    )
 
 
 def _sum(before: float | None, more: float | None) -> float | None:
@@ -262,6 +365,33 @@ class Child(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost_usd: float | None = 0.0
 
 
+class RemoteCommand(Struct, frozen=True, kw_only=True):
+    """A command that runs on another machine: in which session of its executor, as which process there, and for which
+    turn of the thread. `number` is its own for the model and for clients; `settings` are those that allowed it, in
+    their sandbox unless it is `unconfined`."""
+
+    environment: str
+    session: str
+    process: str
+    turn: int
+    turn_id: str
+    number: int
+    command: str
+    cwd: str
+    tty: bool = False
+    settings: Settings
+    unconfined: bool
+
+
+class EngineSession(Struct, frozen=True, kw_only=True):
+    """The conversation of an engine that a thread goes on with. `told` is how many items of the thread's history it has
+    heard of."""
+
+    engine: str
+    id: str
+    told: int
+
+
 class State(Struct, frozen=True, kw_only=True):
     """`roots` says where the paths of the sandbox led when the thread got them, see `pins`. `queue_held` says that the
     last turn was interrupted: messages in the queue wait until somebody goes on. `agent` is for the thread of a
@@ -276,9 +406,9 @@ class State(Struct, frozen=True, kw_only=True):
     queue_held: bool = False
     agent: AgentPlace | None = None
     children: Mapping[str, Child] = {}
-
-    def encoded(self) -> bytes:
-        return encode(self)
+    engine: EngineSession | None = None
+    commands: Mapping[str, RemoteCommand] = {}
+    """Those that run on other machines, by the ids of their items."""
 
 
 def read_usage(data: bytes | None, location: str | None) -> Usage:
@@ -315,7 +445,6 @@ FIXED_IN_TURN = {
     "developerInstructions": "developer_instructions",
     "config": "config",
 }
-LOCAL = "local"  # the id of the only environment that a server without remote ones has
 
 
 def setting_changes(
@@ -345,17 +474,26 @@ def setting_changes(
             "model": mode.settings.model,
             "effort": mode.settings.reasoning_effort,
         }
-    if isinstance(params, TurnStartParams):
-        if params.runtime_workspace_roots is not None:
-            changes["workspace_roots"] = _roots(params.runtime_workspace_roots)
-        if params.environments is not None:
-            changes |= _environment_changes(params.environments)
+    if isinstance(params, TurnStartParams) and params.runtime_workspace_roots is not None:
+        changes["workspace_roots"] = _roots(params.runtime_workspace_roots)
+    if params.environments is not None:
+        changes |= _environment_changes(params.environments)
     if "cwd" in changes:
-        changes["cwd"] = _directory(changes["cwd"], settings.cwd)
+        changes["cwd"] = _directory(changes["cwd"], settings.shown_cwd)
+        changes |= _moved(settings, changes)
         changes |= _moved_roots(settings, changes)
     if not isinstance(params.service_tier, UnsetType):
         changes["service_tier"] = params.service_tier
+    if isinstance(params, ThreadSettingsUpdateParams):
+        changes |= _budget_changes(settings.budget, params)
     return changes
+
+
+def _budget_changes(budget: Budget, params: Opening | ThreadSettingsUpdateParams) -> dict[str, Any]:
+    """The limits that a request gives a thread, or takes from it."""
+    given = {"thread_tokens": params.max_thread_tokens, "thread_cost_usd": params.max_thread_cost_usd}
+    given = {name: value for name, value in given.items() if not isinstance(value, UnsetType)}
+    return {"budget": structs.replace(budget, **given)} if given else {}
 
 
 def _check_single(other: object, name: str) -> None:
@@ -369,17 +507,39 @@ def _reviewer(name: str) -> str:
 
 
 def _environment_changes(given: Sequence[TurnEnvironmentParams]) -> dict[str, Any]:
-    """Commands run on this machine, in the directory that is given for it, or nowhere."""
-    for environment in given:
-        if environment.environment_id != LOCAL:
-            wanted = environment.environment_id
-            raise RpcError(INVALID_REQUEST, f"unknown turn environment id `{wanted}`; the only one here is `{LOCAL}`")
+    """The environments of a request, the first of which is that of the thread's directory; without any, there are no
+    commands. Whether there are such is found out where their directories are looked at."""
     if not given:
-        return {"has_environment": False}
-    roots = given[0].runtime_workspace_roots
-    return {"has_environment": True, "cwd": given[0].cwd} | (
-        {} if roots is None else {"workspace_roots": _roots(roots)}
-    )
+        return {"has_environment": False, "remote": None, "remote_roots": {}, "others": ()}
+    places = [
+        Workplace(
+            environment=each.environment_id,
+            cwd=_directory(each.cwd, "/"),
+            workspace_roots=None if each.runtime_workspace_roots is None else _roots(each.runtime_workspace_roots),
+        )
+        for each in given
+    ]
+    if len({place.environment for place in places}) < len(places):
+        raise RpcError(INVALID_REQUEST, "an environment is named twice")
+    first = places[0]
+    return {
+        "has_environment": first.is_local,
+        "remote": None if first.is_local else first.environment,
+        "remote_roots": {},
+        "others": tuple(places[1:]),
+        "cwd": first.cwd,
+    } | ({} if first.workspace_roots is None else {"workspace_roots": first.workspace_roots})
+
+
+def _moved(settings: Settings, changes: dict[str, Any]) -> dict[str, Any]:
+    """What a new directory means for a thread on another machine: it is the client's, and the one there moves along
+    only if it was the same. A thread that goes to another machine leaves the client's where it is."""
+    if "remote" in changes:
+        return {"client_cwd": None if changes["remote"] is None else settings.shown_cwd}
+    if settings.remote is None or "cwd" not in changes:
+        return {}
+    together = settings.cwd == settings.shown_cwd
+    return {"client_cwd": changes["cwd"], "cwd": changes["cwd"] if together else settings.cwd}
 
 
 def _roots(given: Sequence[str]) -> tuple[str, ...]:
@@ -404,22 +564,33 @@ def _with_overrides(config: Config, params: Opening) -> Config:
     return config.with_thread_overrides(params.config) if params.config else config
 
 
-def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Settings:
-    """The settings of a new thread; `cwd` is where the server is."""
+def new_settings(
+    params: ThreadStartParams, config: Config, cwd: str, environments: Sequence[str] = (LOCAL,)
+) -> Settings:
+    """The settings of a new thread; `cwd` is where the server is, `environments` those of threads that name none."""
     config = _with_overrides(config, params)
-    choice = config.model_choice(params.model, params.model_provider)
+    choice = _model_choice(config, params.model, params.model_provider)
     check_provider(config, choice.provider)
-    environment = {} if params.environments is None else _environment_changes(params.environments)
+    if choice.provider.startswith(ENGINE) and params.dynamic_tools:
+        raise engine_cannot(choice.provider.removeprefix(ENGINE), "use `dynamicTools`")
+    own_cwd = _directory(params.cwd, cwd)
+    given = params.environments
+    # Other agent programs work on this machine.
+    if given is None and tuple(environments) != (LOCAL,) and not choice.provider.startswith(ENGINE):
+        given = tuple(TurnEnvironmentParams(environment_id=each, cwd=own_cwd) for each in environments)
+    environment = {} if given is None else _environment_changes(given)
+    if environment.get("remote") is not None:
+        environment["client_cwd"] = own_cwd
     roots = None if params.runtime_workspace_roots is None else _roots(params.runtime_workspace_roots)
     permissions = _permissions(params, config) or config.permissions()
     return Settings(
         model=choice.model,
         model_provider=choice.provider,
-        cwd=_directory(environment.get("cwd", params.cwd), cwd),
+        cwd=_directory(environment.pop("cwd", own_cwd), cwd),
         approval_policy=params.approval_policy or config.approval_policy,
         approvals_reviewer=_reviewer(params.approvals_reviewer or config.approvals_reviewer),
         sandbox=permissions.sandbox,
-        workspace_roots=environment.get("workspace_roots", roots),
+        workspace_roots=environment.pop("workspace_roots", roots),
         profile=permissions.profile,
         effort=config.model_reasoning_effort,
         summary=config.model_reasoning_summary,
@@ -429,11 +600,29 @@ def new_settings(params: ThreadStartParams, config: Config, cwd: str) -> Setting
         developer_instructions=params.developer_instructions,
         config=params.config,
         dynamic_tools=params.dynamic_tools or (),
-        has_environment=environment.get("has_environment", True),
+        **environment,
+        **_budget_changes(Budget(), params),
     )
 
 
+def _model_choice(config: Config, model: str | None, provider: str | None) -> ModelChoice:
+    if provider is not None and provider.startswith(ENGINE):
+        return ModelChoice(model or DEFAULT_MODEL, provider)
+    return config.model_choice(model, provider)
+
+
 def check_provider(config: Config, provider: str) -> None:
+    if provider.startswith(ENGINE):
+        from treadle.runners.engine import UnknownEngine  # few threads have one
+        from treadle.runners.engine_registry import find_engine
+
+        try:
+            name = find_engine(provider.removeprefix(ENGINE)).name
+        except UnknownEngine as error:
+            raise RpcError(INVALID_REQUEST, f"model provider `{provider}` not found: {error.reason}") from None
+        if name == "treadle":
+            raise RpcError(INVALID_REQUEST, f"`{provider}` is this program itself; name the provider of a model")
+        return
     if provider == OFFLINE and config.offline is False:
         raise RpcError(INVALID_REQUEST, "the offline model is forbidden (`offline` is false); name another provider")
     if provider not in config.providers and provider != OFFLINE:
@@ -502,7 +691,7 @@ def overridden_settings(
         assert params.model_provider is not None
         check_provider(config, params.model_provider)
         # The model that the thread had is one of the other provider.
-        changes["model"] = config.model_choice(params.model, params.model_provider).model or settings.model
+        changes["model"] = _model_choice(config, params.model, params.model_provider).model or settings.model
     if "config" in changes:
         changes["config"] = _with_servers(changes["config"], settings.config or {})
     if "approvals_reviewer" in changes:
@@ -511,13 +700,14 @@ def overridden_settings(
         changes["workspace_roots"] = _roots(params.runtime_workspace_roots)
     if params.cwd is not None:
         changes["cwd"] = _directory(params.cwd, cwd)
+        changes |= _moved(settings, changes)
         changes |= _moved_roots(settings, changes)
     permissions = _permissions(params, config)
     if permissions is not None:
         changes |= structs.asdict(permissions)
     if not isinstance(params.service_tier, UnsetType):
         changes["service_tier"] = params.service_tier
-    return structs.replace(settings, **changes)
+    return structs.replace(settings, **changes, **_budget_changes(settings.budget, params))
 
 
 def _with_servers(given: Mapping[str, Any], stored: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,6 +6,8 @@ An item that was started always completes. Calls are made in the order in which 
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -13,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from treadle.agent.agent_roles import Roles, find_roles
+from treadle.agent.event import new_id
 from treadle.agent.thread.thread_children import ChildStatus
 from treadle.agent.tools.new_child import discard_worktree, new_child
 from treadle.agent.tools.tool import Tool, ToolCall
@@ -85,8 +88,9 @@ def _function(
     return DynamicToolNamespaceTool(name=name, description=description, input_schema=schema)
 
 
-def namespace(roles: Roles) -> Raw:
-    """All the tools, as a member of `tools` in a request of the Responses API."""
+def namespace(roles: Roles, engines: Sequence[str] = ()) -> Raw:
+    """All the tools, as a member of `tools` in a request of the Responses API; with the engines that may be started."""
+    with_engine = text("Another agent program that does it instead of a model, if the user asks for it.", words=engines)
     described = "\n".join(f"- {role.name}: {role.description}" for role in roles.by_name.values())
     close = _function(
         "close_agent",
@@ -126,6 +130,7 @@ def namespace(roles: Roles) -> Raw:
                 "`worktree` gives it a git worktree with a new branch, below the project.", words=("worktree",)
             ),
             "wake": flag("Whether you go on by yourself when it is done, also if you are idle. Default: false."),
+            **({"engine": with_engine} if engines else {}),
         },
     )
     wait = _function(
@@ -172,21 +177,37 @@ _known: Final[KnownReads[tuple[object, ...], KnownRoles]] = KnownReads()
 async def roles_for(settings: Settings, config: Config) -> KnownRoles:
     """The roles that the sub-agents of a thread may have. Their files are read again when they have changed."""
     # The configuration lives as long as what is stored by it; the sandbox and its roots decide the confinement.
-    there = settings.has_environment  # else the thread is in no project
+    there = settings.is_local  # else the thread is in no project of this machine
     place = (settings.cwd, settings.sandbox, settings.workspace_roots, there, id(config))
 
     def read() -> KnownRoles:
         home = str(config.home)
-        snapshot = FileSnapshot(settings.cwd, home)
-        project = ProjectFiles(settings.cwd, home, settings.confinement, snapshot)
+        cwd = settings.cwd if there else home
+        snapshot = FileSnapshot(cwd, home)
+        project = ProjectFiles(cwd, home, settings.confinement, snapshot)
         roles = find_roles(project, config, of_project=there)
-        return _known.store(place, KnownRoles(roles, namespace(roles), config), snapshot)
+        return _known.store(place, KnownRoles(roles, namespace(roles, installed(config)), config), snapshot)
 
     try:
         return await _known.find(place, read)
     except TimeoutError:
         roles = Roles({}, (f"agent roles were not looked for: the file system of {settings.cwd} does not answer",))
         return KnownRoles(roles, namespace(roles), config)
+
+
+def installed(config: Config) -> list[str]:
+    """The engines that the settings allow and that are here. Blocking."""
+    if not config.agents.engines:
+        return []
+    from treadle.runners.engine import UnknownEngine  # few have allowed one
+    from treadle.runners.engine_registry import find_engine
+
+    found = []
+    for name in config.agents.engines:
+        with contextlib.suppress(UnknownEngine):
+            if shutil.which(find_engine(name).program) is not None:
+                found.append(name)
+    return found
 
 
 async def offered_spec(turn: Turn, settings: Settings, config: Config) -> Raw | None:
@@ -220,6 +241,7 @@ class SpawnArguments(Struct, frozen=True, kw_only=True):
     fork_context: bool = False
     isolation: Literal["worktree"] | None = None
     wake: bool = False
+    engine: str | None = None
 
 
 class SendArguments(Struct, frozen=True, kw_only=True):
@@ -358,15 +380,15 @@ async def _spawn(call: ToolCall) -> str:
         reasoning_effort=given.reasoning_effort or turn.settings.effort,
     ) as item:
         try:
-            await thread.children.check_room(turn)
-            known = await roles_for(thread.settings, thread.services.config_for(thread.settings))
-            new, extra = await new_child(turn, given, known.roles, text_of(task))
-            try:
-                await thread.children.start(new, task, turn, wake=given.wake)
-            except BaseException:
-                work = discard_worktree(thread, new)
-                thread.services.spawn(work, f"removing what was made for the sub-agent {new.id}")
-                raise
+            child_id = new_id()
+            async with thread.children.room(turn, child_id):
+                known = await roles_for(thread.settings, thread.services.config_for(thread.settings))
+                new, extra = await new_child(turn, child_id, given, known.roles, text_of(task))
+                try:
+                    await thread.children.start(new, task, turn, wake=given.wake)
+                except BaseException:
+                    discard_worktree(thread, new.place.branch)
+                    raise
         except (RpcError, ExecError) as error:
             raise ToolInputError(f"collab spawn failed: {error.message}") from None
     item.complete(

@@ -19,6 +19,8 @@ from msgspec import Raw, Struct
 
 from treadle.agent.thread.authority import CHANGED
 from treadle.errors import RpcError
+from treadle.logs import audit
+from treadle.logs.metrics import APPROVALS
 from treadle.protocol.app.base import decode
 from treadle.protocol.app.settings import GranularAskForApproval
 
@@ -150,16 +152,16 @@ def mcp_use(call_id: str, server: str, tool: str, arguments: Any) -> ToolUse:
 
 
 class ApprovalQuestion(Struct, frozen=True):
-    """The question to the user. `params` is called when the question is open: the thread waits from then on. `action`
-    is called when a reviewer is asked instead; without it the question is always the user's. `read` says what an answer
-    means, and `use` is what hooks are told that may answer first."""
+    """The question to the user. `params` is called when the question is open: the thread waits from then on. `use` is
+    what hooks are told that may answer first. `action` is called when a reviewer is asked instead; without it the
+    question is always the user's. `read` says what an answer means."""
 
     method: str
     params: Callable[[], Struct]
     answer: type[Any]
+    use: ToolUse
     action: Callable[[], ReviewedAction] | None = None
     read: Callable[[Raw | RpcError, type[Any]], UserDecision | Literal["failed"]] = read_decision
-    use: ToolUse | None = None
 
 
 class Approval:
@@ -200,26 +202,27 @@ class Approval:
 
     async def ask(self, request: ApprovalQuestion) -> Outcome:
         """Ask, whatever the policy says."""
-        if request.use is not None and (hooks := self._thread.hooks) is not None:
+        if (hooks := self._thread.hooks) is not None:
             decision = await hooks.permission(self._turn, request.use)
             if self.outdated:
                 return "withdrawn"
             if decision.refusal is not None:
                 self._hook_refusal = decision.refusal
-                return "decline"
+                return self._decided(request, "decline", "declined by a hook")
             if decision.allowed:
-                logger.info("approval answered", {"method": request.method, "outcome": "accepted by a hook"})
-                return "accept"
+                return self._decided(request, "accept", "accepted by a hook")
         if request.action is None or not is_reviewed(self.settings):
             return await self._ask_user(request)
         from treadle.agent.tools.auto_review import review  # loaded with the first review
 
         verdict = await review(self._turn, self.settings, request.action())
-        logger.info("approval reviewed", {"outcome": verdict.outcome or "left to the user"})
+        said = verdict.outcome or "left to the user"
+        outcome = self._decided(request, verdict.outcome or "failed", f"reviewed: {said}")
         if verdict.outcome is None:
             return await self._ask_user(request, person=True)
-        self._verdict = verdict
-        return verdict.outcome
+        if outcome == verdict.outcome:  # a yes that was recorded, or a no
+            self._verdict = verdict
+        return outcome
 
     async def _ask_user(self, request: ApprovalQuestion, *, person: bool = False) -> Outcome:
         """`person`: not a client that says yes by itself."""
@@ -227,10 +230,26 @@ class Approval:
         ask.params = request.params()
         epoch = self._thread.authority.epoch
         logger.info("approval asked", {"method": request.method})
+        if audit.log is not None:
+            try:
+                audit.log.record("approval asked", {"method": request.method, "question": ask.id})
+            except audit.AuditFailed as error:
+                ask.resolve(RpcError(0, str(error)))  # which is no yes
         answer = await answer_to(self._thread, ask)
         in_force = self._thread.authority.epoch == epoch
         outcome: Outcome = request.read(answer, request.answer) if in_force else "withdrawn"
-        logger.info("approval answered", {"method": request.method, "outcome": outcome})
+        return self._decided(request, outcome)
+
+    def _decided(self, request: ApprovalQuestion, outcome: Outcome, how: str | None = None) -> Outcome:
+        """What the decision counts for once it is recorded: a yes that cannot be is none. `how`, if not by the user."""
+        said = how or outcome
+        logger.info("approval answered", {"method": request.method, "outcome": said})
+        APPROVALS.add(said)
+        if audit.log is not None:
+            try:
+                audit.log.record("approval decided", {"method": request.method, "outcome": said})
+            except audit.AuditFailed:
+                return "failed" if is_yes(outcome) else outcome
         return outcome
 
     def denied(self, outcome: Outcome) -> str:

@@ -396,7 +396,7 @@ class _Review:
                     case Completed():
                         ended = not event.paused
                         price = model_facts(request.model, self._config).price
-                        self._turn.report.review_cost(event.usage, price)
+                        self._turn.report.review_cost(event.usage, price, request.model)
         if not ended or len(texts) != 1:
             raise NoVerdict("the reviewer did not give one whole answer")
         return texts[0]

@@ -23,6 +23,7 @@ from treadle.tools.specs import ToolInputError, flag, free_text_spec, function_s
 
 if TYPE_CHECKING:
     from treadle.config import ModelFacts
+    from treadle.execution.files.files_interface import Files
 
 
 # --- exec_command, write_stdin ----------------------------------------------------------------------------------------
@@ -46,6 +47,7 @@ class ExecCommandArguments(Struct, frozen=True, kw_only=True):
     sandbox_permissions: SandboxPermissions = "use_default"
     justification: str | None = None
     prefix_rule: tuple[str, ...] | None = None
+    environment_id: str | None = None
 
 
 class WriteStdinArguments(Struct, frozen=True, kw_only=True):
@@ -61,6 +63,7 @@ class ExecCommand(Tool):
     name = "exec_command"
     feature: str | None = "shell_tool"
     needs_environment = True
+    chooses_environment = True
     may_destroy = True
     spec: Raw = function_spec(
         name,
@@ -91,6 +94,18 @@ class ExecCommand(Tool):
         },
         required=("cmd",),
     )
+
+    def may_write(self, call: ToolCall) -> bool:
+        # Late, as below.
+        from treadle.execution.sandbox.sandbox_modes import is_unconfined, may_write
+        from treadle.tools.command.command_shell import shell_argv
+        from treadle.tools.command.safety import is_known_safe
+
+        given, confinement = call.arguments(ExecCommandArguments), call.turn.settings.in_force
+        if patch_in_command(given.cmd) is not None:
+            return True
+        is_open = is_unconfined(confinement) or may_write(confinement)
+        return is_open and not is_known_safe(shell_argv(given.cmd, given.shell, given.login))
 
     async def run(self, call: ToolCall) -> str:
         given = call.arguments(ExecCommandArguments)
@@ -189,6 +204,7 @@ class ApplyPatch(Tool):
     name = "apply_patch"
     mode: str | None = "default"  # a plan changes nothing
     needs_environment = True
+    chooses_environment = True
     may_destroy = True
     spec: Raw = function_spec(
         name,
@@ -211,6 +227,7 @@ class ApplyPatchFreeform(Tool):
     name = "apply_patch"
     mode: str | None = "default"  # a plan changes nothing
     needs_environment = True
+    chooses_environment = True
     may_destroy = True
     spec: Raw = free_text_spec(
         name, f"{_DESCRIPTION} The input is the patch itself: no JSON around it.", lark=PATCH_GRAMMAR
@@ -419,12 +436,14 @@ class RequestUserInput(Tool):
 
 class ViewImageArguments(Struct, frozen=True, kw_only=True):
     path: str
+    environment_id: str | None = None
 
 
 class ViewImage(Tool):
     name = "view_image"
     feature: str | None = "view_image"
     needs_environment = True
+    chooses_environment = True
     only_reads = True
     spec: Raw = function_spec(
         name,
@@ -438,12 +457,21 @@ class ViewImage(Tool):
 
     async def run(self, call: ToolCall) -> Output:
         # Late: few turns look at images.
-        from treadle.agent.thread.authority import file_policy
+        from treadle.agent.thread.authority import file_policy, turn_sandbox
+        from treadle.agent.tools.command_call import workplace
         from treadle.execution.files.local_files import LocalFiles
         from treadle.tools.view_image import load_image
 
-        arguments = call.arguments(ViewImageArguments)
-        image = await load_image(LocalFiles(await file_policy(call.turn)), arguments.path, call.turn.settings.cwd)
+        arguments, turn = call.arguments(ViewImageArguments), call.turn
+        place = workplace(turn.settings, arguments.environment_id)
+        settings = turn.settings.at(place)
+        files: Files
+        if place.is_local:
+            files = LocalFiles(await file_policy(turn, settings))
+        else:
+            machine = turn.thread.services.machine(place.environment)
+            files = await machine.files(await turn_sandbox(turn, settings))
+        image = await load_image(files, arguments.path, settings.cwd)
         call.turn.items.show(ImageViewThreadItem(id=call.id, path=image.path))
         return [{"type": "input_image", "image_url": image.data_url}]
 

@@ -18,11 +18,12 @@ from msgspec import UNSET, structs
 from treadle.agent.event import DeltaStream, new_id
 from treadle.agent.thread.authority import CHANGED, ENDED, Grant, rules_of, turn_sandbox
 from treadle.agent.thread.terminals import Terminal
+from treadle.agent.thread.thread_state import RemoteCommand, Settings, Workplace
 from treadle.agent.tools.approval import Approval, ApprovalQuestion, Outcome, ReviewedAction, Risk, command_use, is_yes
 from treadle.agent.tools.built_in import ExecCommandArguments, WriteStdinArguments
 from treadle.agent.turn.turn import Turn, Work, developer_message
 from treadle.agent.turn.turn_items import OpenItem
-from treadle.errors import INVALID_REQUEST, ExecError, SandboxRefused
+from treadle.errors import INVALID_REQUEST, ExecError, OutcomeUnknown, SandboxRefused
 from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, may_write
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
@@ -37,6 +38,7 @@ from treadle.tools.command.command_output import CommandReport, new_chunk_id, re
 from treadle.tools.command.command_sessions import CommandSession, CommandSpec
 from treadle.tools.command.command_shell import shell_argv, shown
 from treadle.tools.command.safety import is_known_safe
+from treadle.tools.specs import ToolInputError
 
 # --- exec_command -----------------------------------------------------------------------------------------------------
 
@@ -58,11 +60,12 @@ class CommandCall:
         self._turn = turn
         self._thread = turn.thread
         self._approval = Approval(turn, f"`{arguments.cmd}`")
-        self._settings = self._approval.settings
+        self._place = workplace(self._approval.settings, arguments.environment_id)
+        self._settings = self._approval.settings.at(self._place)
         self._arguments = arguments
         cwd = self._settings.cwd
         self._cwd = os.path.normpath(os.path.join(cwd, arguments.workdir)) if arguments.workdir else cwd
-        self._argv = shell_argv(arguments.cmd, arguments.shell, arguments.login)
+        self._argv = self._words(arguments.shell)
         self._item = CommandExecutionThreadItem(
             id=call_id,
             command=shown(self._argv),
@@ -72,15 +75,21 @@ class CommandCall:
         )
         self._opened: OpenItem | None = None
         self._session: CommandSession | None = None
-        self._place = _without_links(self._cwd)
+        self._real_cwd = _without_links(self._cwd) if self._place.is_local else self._cwd
         self._protects = True
+
+    def _words(self, shell: str | None) -> tuple[str, ...]:
+        return shell_argv(self._arguments.cmd, shell, self._arguments.login)
 
     async def run(self) -> str:
         """The answer for the model."""
         escalated = self._arguments.sandbox_permissions == "require_escalated"
         try:
-            self._protects = not may_write(self._settings.in_force) or await can_protect()
-            sandbox = await turn_sandbox(self._turn, protect=self._protects)
+            if not self._place.is_local:
+                await self._find_shell()
+            elif may_write(self._settings.in_force):
+                self._protects = await can_protect()
+            sandbox = await turn_sandbox(self._turn, self._settings, protect=self._protects)
         except ExecError as error:
             return await self._not_started(error, confined=True)
         beyond = escalated and sandbox is not None
@@ -92,6 +101,12 @@ class CommandCall:
         if outcome == "refused":
             return self._approval.denied(outcome)  # without an item: nothing was begun
         return await self._after(outcome, wanted)
+
+    async def _find_shell(self) -> None:
+        """The command runs in the shell of its machine. Raises `ExecError` when that cannot be reached."""
+        machine = self._thread.services.machine(self._place.environment)
+        self._argv = self._words(self._arguments.shell or await machine.shell())
+        self._item = structs.replace(self._item, command=shown(self._argv))
 
     async def _after(self, outcome: Outcome, sandbox: Sandbox | None) -> str:
         """Go on as it was decided."""
@@ -105,7 +120,8 @@ class CommandCall:
     def _grant(self, *, unconfined: bool) -> Grant:
         return Grant(
             argv=self._argv,
-            cwd=self._place,
+            environment=self._place.environment,
+            cwd=self._real_cwd,
             tty=self._arguments.tty,
             env=msgspec.json.encode(env_policy(self._turn), order="deterministic"),
             unconfined=unconfined,
@@ -132,14 +148,14 @@ class CommandCall:
                 command=self._item.command,
                 command_actions=self._item.command_actions,
                 cwd=self._cwd,
-                environment_id="local",
+                environment_id=self._place.environment,
                 available_decisions=("accept", "acceptForSession", "decline", "cancel"),
             )
 
         method = "item/commandExecution/requestApproval"
         answer = CommandExecutionRequestApprovalResponse
         use = command_use(self._item.id, self._arguments.cmd, reason)
-        return ApprovalQuestion(method, params, answer, lambda: self._action(reason, beyond), use=use)
+        return ApprovalQuestion(method, params, answer, use, lambda: self._action(reason, beyond))
 
     def _action(self, reason: str | None, beyond: bool) -> ReviewedAction:
         self._open()
@@ -151,6 +167,7 @@ class CommandCall:
                 "tool": "exec_command",
                 "command": grant.argv,
                 "cwd": grant.cwd,
+                **({} if self._place.is_local else {"machine": grant.environment}),
                 "terminal": grant.tty,
                 "runs": "without a sandbox" if beyond else "in the sandbox of the thread",
             },
@@ -168,6 +185,8 @@ class CommandCall:
         if self._approval.outdated:
             self._finish(status="declined")
             return CHANGED
+        if sandbox is None and not is_known_safe(self._argv):  # perhaps it was to run where nothing can be written
+            await self._turn.before_write()
         try:
             session = await self._start(sandbox)
         except ExecError as error:
@@ -193,8 +212,8 @@ class CommandCall:
 
     async def _start(self, sandbox: Sandbox | None) -> CommandSession:
         arguments = self._arguments
-        if _without_links(self._cwd) != self._place:
-            raise ExecError(f"{self._cwd} is no longer the directory {self._place}", INVALID_REQUEST)
+        if self._place.is_local and _without_links(self._cwd) != self._real_cwd:
+            raise ExecError(f"{self._cwd} is no longer the directory {self._real_cwd}", INVALID_REQUEST)
         if sandbox is not None and not self._protects:
             self._thread.warn_once(self._turn, UNPROTECTED)
         spec = CommandSpec(
@@ -204,15 +223,38 @@ class CommandCall:
             env_policy=env_policy(self._turn),
             tty=arguments.tty,
             sandbox=sandbox,
+            environment=self._place.environment,
         )
-        rules = None if sandbox is None else await asyncio.to_thread(rules_of, sandbox)
+        rules = None if sandbox is None else await asyncio.to_thread(rules_of, sandbox, self._settings)
         session = self._session = await self._thread.sessions.start(spec, self._grow)
         self._item = structs.replace(self._item, process_id=session.process_id, source="unifiedExecStartup")
         opened = self._open()
         opened.look = self._so_far
         self._thread.terminals.add(Terminal(session, self._turn.items, opened, arguments.cmd, self._cwd))
         self._thread.command_started(session, self._approval.epoch, self._settings, rules)
+        if not self._place.is_local:
+            await self._note(session, unconfined=sandbox is None)
         return session
+
+    async def _note(self, session: CommandSession, *, unconfined: bool) -> None:
+        """Another server can find the command again, if this one ends before it."""
+        environment = await self._thread.services.environment(self._place.environment)
+        if environment.session_id is None or not session.running:
+            return
+        command = RemoteCommand(
+            environment=self._place.environment,
+            session=environment.session_id,
+            process=session.executor_id,
+            turn=self._turn.number,
+            turn_id=self._turn.id,
+            number=session.id,
+            command=self._arguments.cmd,
+            cwd=self._cwd,
+            tty=self._arguments.tty,
+            settings=self._settings,
+            unconfined=unconfined,
+        )
+        self._thread.note_command(self._item.id, command)
 
     async def _not_started(self, error: ExecError, *, confined: bool) -> str:
         """The command did not start. If it is the sandbox that does not work here, the user may do without it."""
@@ -220,6 +262,8 @@ class CommandCall:
             return await self._after(await self._ask_unconfined(f"{error.message}. Run it without a sandbox?"), None)
         self._open()
         self._finish(status="failed", aggregated_output=error.message)
+        if isinstance(error, OutcomeUnknown):
+            return f"the command was sent, and no answer came: {error.message}. Look at what it has done."
         return f"the command could not be started: {error.message}"
 
     def _report(self, session: CommandSession, ended: bool) -> str:
@@ -268,7 +312,8 @@ class CommandCall:
         """End the item, in its turn or after it; not when its turn was removed or could not be stored."""
         opened = self._open()
         if self._turn.items.find(self._item.id) is opened:
-            self._turn.items.complete(structs.replace(self._item, **changes))
+            forgotten = self._thread.forget_commands((self._item.id,)) if self._thread.state.commands else ()
+            self._turn.items.complete(structs.replace(self._item, **changes), *forgotten)
 
 
 def outcome(session: CommandSession) -> dict[str, Any]:
@@ -280,6 +325,16 @@ def outcome(session: CommandSession) -> dict[str, Any]:
         "exit_code": -1 if session.exit_code is None else session.exit_code,
         "duration_ms": session.duration_ms,
     }
+
+
+def workplace(settings: Settings, environment_id: str | None) -> Workplace:
+    """The environment that a call names, else the first. Raises `ToolInputError`."""
+    if environment_id is None:
+        return settings.workplace
+    found = next((place for place in settings.workplaces if place.environment == environment_id), None)
+    if found is None:
+        raise ToolInputError(f"unknown turn environment id `{environment_id[:100]}`")
+    return found
 
 
 def env_policy(turn: Turn) -> EnvPolicy:
@@ -299,7 +354,7 @@ def _seconds(asked_ms: int | None, longest: int) -> float:
 
 
 def report(session: CommandSession, max_tokens: int | None) -> str:
-    return report_text(
+    text = report_text(
         CommandReport(
             chunk_id=new_chunk_id(),
             wall_time_s=session.duration_ms / 1000,
@@ -308,6 +363,9 @@ def report(session: CommandSession, max_tokens: int | None) -> str:
             session_id=session.id if session.running else None,
         )
     )
+    if session.running or session.failure is None:
+        return text
+    return f"{text}\n[the command was lost, and how it ended is not known: {session.failure}]"
 
 
 # --- write_stdin ------------------------------------------------------------------------------------------------------
@@ -348,7 +406,6 @@ SHOWN_TOKENS: Final = 10_000
 
 def shell_work(command: str, timeout_ms: int | None) -> Work:
     async def work(turn: Turn) -> None:
-        await turn.thread.load_history()
         await run_shell_command(turn, command, timeout_ms)
 
     return work
@@ -356,8 +413,16 @@ def shell_work(command: str, timeout_ms: int | None) -> Work:
 
 async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) -> None:
     thread = turn.thread
-    cwd = thread.settings.cwd
-    argv = shell_argv(command)
+    await thread.load_history()  # first: a turn that is interrupted early has not done so when this ends
+    cwd, place = thread.settings.cwd, thread.settings.workplace
+    try:
+        shell = None if place.is_local else await thread.services.machine(place.environment).shell()
+    except ExecError as error:
+        shell = None
+        problem: ExecError | None = error
+    else:
+        problem = None
+    argv = shell_argv(command, shell)
     item = CommandExecutionThreadItem(
         id=new_id(),
         command=shown(argv),
@@ -374,7 +439,9 @@ async def run_shell_command(turn: Turn, command: str, timeout_ms: int | None) ->
         ),
     )
     try:
-        spec = CommandSpec(command=argv, cwd=cwd, env_policy=env_policy(turn))
+        if problem is not None:
+            raise problem
+        spec = CommandSpec(command=argv, cwd=cwd, env_policy=env_policy(turn), environment=place.environment)
         session = await thread.sessions.start(spec, lambda text: thread.journal.append(stream, text))
     except ExecError as error:
         turn.items.complete(structs.replace(item, status="failed", aggregated_output=error.message))

@@ -102,6 +102,17 @@ def read_answer(
     return "accept"
 
 
+def question_meta(arguments: Mapping[str, Any], persist: Sequence[str]) -> dict[str, Any]:
+    """What clients know the question about a tool by, and show of it; `persist` is how long a yes may count."""
+    shown = list(arguments.items())[:MAX_SHOWN]
+    return {
+        "codex_approval_kind": "mcp_tool_call",
+        **({"persist": list(persist)} if persist else {}),
+        "tool_params": dict(arguments),
+        "tool_params_display": [{"name": name, "value": value, "display_name": name} for name, value in shown],
+    }
+
+
 # --- a call -----------------------------------------------------------------------------------------------------------
 
 
@@ -230,9 +241,9 @@ class McpToolCall:
             ELICITATION,
             partial(self._question, may_persist=mode == "auto"),
             McpServerElicitationRequestResponse,
+            mcp_use(self._call.id, self._name, self._tool.name, self._arguments),
             self._action,
             read_answer,
-            mcp_use(self._call.id, self._name, self._tool.name, self._arguments),
         )
         outcome = await self._approval.ask(question)
         if not is_yes(outcome):
@@ -254,15 +265,10 @@ class McpToolCall:
             )
 
     def _question(self, *, may_persist: bool) -> McpServerElicitationRequestParams:
-        shown = list(self._arguments.items())[:MAX_SHOWN]
-        meta: dict[str, Any] = {"codex_approval_kind": "mcp_tool_call"}
-        if may_persist:
-            meta["persist"] = ["session", "always"]
+        meta = question_meta(self._arguments, ("session", "always") if may_persist else ())
         if self._tool.title is not None:
             meta["tool_title"] = self._tool.title
         meta["tool_description"] = self._tool.description
-        meta["tool_params"] = self._arguments
-        meta["tool_params_display"] = [{"name": name, "value": value, "display_name": name} for name, value in shown]
         return McpServerElicitationRequestParams(
             thread_id=self._thread.id,
             turn_id=self._turn.id,

@@ -8,15 +8,15 @@ import logging
 import os
 import random
 import re
+import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from treadle.agent.event import new_id
 from treadle.agent.thread.thread_children import NOTIFICATION, NewChild
-from treadle.agent.thread.thread_state import AgentPlace, Settings, check_provider
+from treadle.agent.thread.thread_state import DEFAULT_MODEL, ENGINE, AgentPlace, Settings, check_provider
 from treadle.agent.turn.pending_input import MAX_PREVIEW
 from treadle.config.layers import join_key, split_key
 from treadle.errors import RpcError, TreadleError
@@ -31,6 +31,8 @@ from treadle.execution.sandbox.profile_sandbox import (
     narrowed,
 )
 from treadle.execution.sandbox.sandbox_modes import is_unconfined, sandbox_for
+from treadle.llm.catalogue import known_model
+from treadle.llm.known_providers import KNOWN
 from treadle.skills.skill_files import EVERY_SKILL, rule_for
 from treadle.tools.specs import ToolInputError, built_in_names
 
@@ -47,7 +49,7 @@ AGENT_TOOL_NAMES: Final = frozenset({"multi_agent_v1", "spawn_agent"})
 
 
 async def new_child(
-    turn: Turn, given: SpawnArguments, roles: Roles, preview: str
+    turn: Turn, child_id: str, given: SpawnArguments, roles: Roles, preview: str
 ) -> tuple[NewChild, dict[str, object]]:
     """The child, and what the answer to its parent says besides its name. Raises `ToolInputError`."""
     thread, settings = turn.thread, turn.settings
@@ -70,8 +72,9 @@ async def new_child(
         role=role.name,
     )
     chosen = child_settings(settings, role, given, config)
+    if (engine := chosen.engine) is not None:
+        await read_in_thread(lambda: _check_installed(engine))
     history = _said(turn) if given.fork_context else ()
-    child_id = new_id()
     told: dict[str, object] = {}
     if (given.isolation or role.table.isolation) is not None:
         branch = f"agents/{re.sub('[^a-z0-9]+', '-', place.nickname.lower()).strip('-')}-{child_id[-6:]}"
@@ -89,14 +92,21 @@ def child_settings(settings: Settings, role: AgentRole, given: SpawnArguments, c
     sandbox = child_sandbox(settings, role, config)
     provider = table.model_provider or given.model_provider or settings.model_provider
     model = table.model or given.model or agents.default_subagent_model
+    engine = table.engine or given.engine or settings.engine
+    if engine is not None:
+        provider, model = _engine_provider(engine, config), table.model or given.model or DEFAULT_MODEL
     try:
         check_provider(config, provider)
-    except RpcError:
+    except RpcError as error:
+        if engine is not None:
+            raise ToolInputError(error.message) from None
         known = ", ".join(sorted(config.providers))
         raise ToolInputError(f"Unknown model provider `{provider[:100]}` for spawn_agent. There are: {known}") from None
     if model is None:
         same = provider == settings.model_provider
         model = settings.model if same else config.model_choice(None, provider).model
+        if role.cheap:
+            model = _cheaper(model, provider, config)
     instructions = settings.developer_instructions
     if table.developer_instructions is not None:
         before = instructions or config.developer_instructions
@@ -106,7 +116,7 @@ def child_settings(settings: Settings, role: AgentRole, given: SpawnArguments, c
         settings,
         model=model,
         model_provider=provider,
-        effort=effort or settings.effort,
+        effort=effort or (settings.effort if engine is None else None),
         sandbox=sandbox,
         profile=settings.profile if sandbox is settings.sandbox else None,
         developer_instructions=instructions,
@@ -115,6 +125,35 @@ def child_settings(settings: Settings, role: AgentRole, given: SpawnArguments, c
         mode="default",
         mode_instructions=None,
     )
+
+
+def _cheaper(model: str, provider: str, config: Config) -> str:
+    """The cheap model of a built-in provider, if both prices are known and it costs less than this one."""
+    known = KNOWN.get(provider)
+    if known is None or known.cheap is None or config.providers[provider].base_url != known.table["base_url"]:
+        return model  # a server in the place of OpenAI need not have its models
+    prices = [known_model(name, config.models).price for name in (known.cheap, model)]
+    cheap, present = ((price.input, price.output) if price is not None else None for price in prices)
+    return known.cheap if cheap is not None and present is not None and cheap < present else model
+
+
+def _engine_provider(engine: str, config: Config) -> str:
+    """The provider of a child that an agent program answers. Raises `ToolInputError`."""
+    if engine not in config.agents.engines:
+        allowed = ", ".join(config.agents.engines) or "none"
+        problem = f"the engine `{engine[:100]}` may not be started: the user's setting agents.engines has {allowed}"
+        raise ToolInputError(problem)
+    return f"{ENGINE}{engine}"
+
+
+def _check_installed(engine: str) -> None:
+    """Raise `ToolInputError` when the program is not here. Blocking."""
+    from treadle.runners.engine_registry import find_engine  # few threads have one
+
+    found = find_engine(engine)
+    if shutil.which(found.program) is None:
+        problem = f"the engine `{engine}` is not installed: {found.program} was not found on the PATH"
+        raise ToolInputError(f"{problem}. The user can install it with: {found.install}")
 
 
 def child_sandbox(settings: Settings, role: AgentRole, config: Config) -> Confinement:
@@ -174,6 +213,8 @@ async def _worktree(thread: Thread, branch: str) -> str:
     from treadle.execution.worktrees import WORKTREES, Worktrees  # loaded with the first of them
 
     settings, home = thread.settings, thread.services.home
+    if not settings.is_local:
+        raise ToolInputError('isolation = "worktree" is for threads on this machine; let one child write at a time')
 
     def look() -> tuple[str | None, bool]:
         top = ProjectFiles(settings.cwd, home, settings.confinement).repository
@@ -190,25 +231,37 @@ async def _worktree(thread: Thread, branch: str) -> str:
         if not is_allowed:
             raise ToolInputError(f'isolation = "worktree" needs the right to write in {os.path.join(top, WORKTREES)}')
         environment = await thread.services.environment()
-        return await Worktrees(_Place(settings.cwd, WORKTREES), environment).folder(branch)
+        try:
+            return await Worktrees(_Place(settings.cwd, WORKTREES), environment).folder(branch)
+        except BaseException:  # an interrupt may come when it is there already
+            discard_worktree(thread, branch)
+            raise
     except (TreadleError, TimeoutError) as error:
         if isinstance(error, ToolInputError):
             raise
         raise ToolInputError(f"there is no worktree: {error}") from None
 
 
-async def discard_worktree(thread: Thread, new: NewChild) -> None:
-    """Remove the worktree of a child that could not begin, with its branch; one in which something was done stays."""
-    from treadle.execution.worktrees import WORKTREES, Git, Worktrees  # loaded when it was made
+def discard_worktree(thread: Thread, branch: str | None) -> None:
+    """Have the worktree of a child that could not begin removed, with its branch; one in which something was done
+    stays."""
+    if branch is not None:
+        thread.services.spawn(_remove_worktree(thread, branch), f"removing the worktree of {branch}")
 
-    branch = new.place.branch
-    if branch is None:
-        return
+
+async def _remove_worktree(thread: Thread, branch: str) -> None:
+    from treadle.execution.worktrees import WORKTREES, Git, WorktreeError, Worktrees  # loaded when it was made
+
     place = _Place(thread.settings.cwd, WORKTREES)
     try:
         environment = await thread.services.environment()
-        await Worktrees(place, environment).remove(branch)
-        await Git(environment, place.path).run("branch", "--delete", branch)
+        try:
+            await Worktrees(place, environment).remove(branch)
+        except WorktreeError as error:
+            if error.kind != "missing":
+                raise
+        # It is not there when git did not get that far.
+        await Git(environment, place.path).ask("branch", "--delete", branch)
     except (TreadleError, TimeoutError) as error:
         logger.warning("a worktree is left", {"branch": branch, "reason": str(error)})
 

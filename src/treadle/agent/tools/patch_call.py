@@ -9,12 +9,14 @@ resolved once, before anybody is asked; what is read, shown, allowed and written
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs, to_builtins
 
-from treadle.agent.thread.authority import file_policy
+from treadle.agent.thread.authority import file_policy, rules_of, turn_sandbox
+from treadle.agent.thread.thread_state import Workplace
 from treadle.agent.tools.approval import PATCH, Approval, ApprovalQuestion, ReviewedAction, Risk, ToolUse, is_yes
+from treadle.agent.tools.command_call import workplace
 from treadle.agent.turn.turn import Turn
 from treadle.errors import NOT_FOUND, ExecError
 from treadle.execution.files.pinned_files import Location, PinnedFiles
@@ -32,7 +34,11 @@ from treadle.protocol.app.item_parts import (
 from treadle.protocol.app.items import FileChangeThreadItem
 from treadle.protocol.app.notifications import TurnDiffUpdatedNotification
 from treadle.tools.patch import FileChange, PatchError, apply, parse, paths, plan
+from treadle.tools.patch.grammar import take_environment
 from treadle.tools.patch.planner import unified
+
+if TYPE_CHECKING:
+    from treadle.execution.files.remote_patch_files import RemotePatchFiles
 
 # --- one patch --------------------------------------------------------------------------------------------------------
 
@@ -40,10 +46,20 @@ from treadle.tools.patch.planner import unified
 async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = None) -> str:
     """The answer for the model."""
     approval = Approval(turn, "a patch")
-    where = cwd or approval.settings.cwd
     try:
+        text, environment_id = take_environment(text)
+        place = workplace(approval.settings, environment_id)
+        settings = approval.settings.at(place)
+        where = cwd or settings.cwd
         patch = parse(text)
-        files = await PinnedFiles.resolve(paths(patch, where), await file_policy(turn))
+        files: PinnedFiles | RemotePatchFiles
+        if place.is_local:
+            files = await PinnedFiles.resolve(paths(patch, where), await file_policy(turn, settings))
+        else:
+            from treadle.execution.remote_machine import patch_files  # loaded with the first patch elsewhere
+
+            machine, sandbox = turn.thread.services.machine(place.environment), await turn_sandbox(turn, settings)
+            files = await patch_files(machine, paths(patch, where), sandbox, rules_of(sandbox, settings))
         there: dict[str, bytes | None] = {}
         for name, target in files.targets.items():
             try:
@@ -57,7 +73,7 @@ async def apply_patch(turn: Turn, call_id: str, text: str, cwd: str | None = Non
         return _not_applied(turn, error)
     if not changes:
         return "the patch was read, and changes nothing"
-    return await _PatchCall(turn, call_id, text, changes, files, approval).run()
+    return await _PatchCall(turn, call_id, text, changes, files, approval, place).run()
 
 
 def _not_applied(turn: Turn, error: PatchError | ExecError) -> str:
@@ -74,12 +90,14 @@ class _PatchCall:
         call_id: str,
         text: str,
         changes: Sequence[FileChange],
-        files: PinnedFiles,
+        files: PinnedFiles | RemotePatchFiles,
         approval: Approval,
+        place: Workplace,
     ) -> None:
         self._turn = turn
         self._thread = turn.thread
         self._approval = approval
+        self._place = place
         self._text = text
         self._changes = changes
         self._files = files
@@ -139,12 +157,12 @@ class _PatchCall:
             method,
             params,
             FileChangeRequestApprovalResponse,
+            ToolUse(self._item.id, PATCH, {"command": self._text}),
             lambda: self._action(beyond),
-            use=ToolUse(self._item.id, PATCH, {"command": self._text}),
         )
 
     def _action(self, beyond: bool) -> ReviewedAction:
-        cwd = self._approval.settings.cwd
+        cwd = self._place.cwd
         names = [(change.path, change.move_path) for change in self._changes]
         files = tuple(dict.fromkeys(name for pair in names for name in pair if name is not None))
         return ReviewedAction(
@@ -153,6 +171,7 @@ class _PatchCall:
             exact={
                 "tool": "apply_patch",
                 "cwd": cwd,
+                **({} if self._place.is_local else {"machine": self._place.environment}),
                 "changes": to_builtins(self._item.changes),
                 "writes": [location.path for location in self._written],
                 "removes": [location.path for location in self._removed],
@@ -178,7 +197,7 @@ class _PatchCall:
         for change in self._changes:
             diff.add(change)
         params = TurnDiffUpdatedNotification(
-            thread_id=self._thread.id, turn_id=self._turn.id, diff=diff.text(self._approval.settings.cwd)
+            thread_id=self._thread.id, turn_id=self._turn.id, diff=diff.text(self._place.cwd)
         )
         self._thread.journal.emit("turn/diff/updated", params)
         letters = {"add": "A", "delete": "D", "update": "M"}
@@ -200,7 +219,7 @@ def _shown(change: FileChange) -> FileUpdateChange:
             return FileUpdateChange(path=change.path, kind=kind, diff=change.diff)
 
 
-def _resolved(change: FileChange, files: PinnedFiles) -> FileChange:
+def _resolved(change: FileChange, files: PinnedFiles | RemotePatchFiles) -> FileChange:
     """The change by what its names led to. What goes away is the entry: of a link the link, not what it leads to."""
     target = files.targets[change.path]
     if change.move_path is not None:

@@ -63,6 +63,8 @@ class Tool(Protocol):
     """The switch of `[features]` that offers it in every mode."""
     needs_environment: bool = False
     """Whether it runs, reads or changes something where commands run. A thread may have no such place."""
+    chooses_environment: bool = False
+    """Whether a call can name one of several environments: a specification with `environment_id` says so then."""
     only_reads: bool = False
     """Whether a call changes nothing, wherever it looks."""
     may_destroy: bool = False
@@ -80,6 +82,10 @@ class Tool(Protocol):
     def is_configured(self, config: Config) -> bool:
         """Whether the settings bring all that it needs; without, there is no such tool."""
         return True
+
+    def may_write(self, call: ToolCall) -> bool:
+        """Whether the call may change files of the workspace, which are copied before."""
+        return self.may_destroy and not self.only_reads
 
     def answers(self, call: ToolCall) -> bool:
         """Whether the call is meant for it."""

@@ -32,7 +32,7 @@ from treadle.llm import CustomToolCallItem, ToolSearchCallItem
 from treadle.logs.trace import IDS
 from treadle.store.contract import StoreError
 from treadle.tools.command.command_output import cut_to, tokens
-from treadle.tools.specs import WEB_TOOLS, ToolInputError
+from treadle.tools.specs import WEB_TOOLS, ToolInputError, with_environment_id
 
 if TYPE_CHECKING:
     from treadle.agent.thread.thread_state import Settings
@@ -66,7 +66,7 @@ def tool_refusal(tool: Tool, settings: Settings, config: Config) -> str | None:
     """The answer to a model that calls a tool which it cannot use now; None when it can."""
     if not _suits_mode(tool, settings.mode, config):
         return f"{tool.name} cannot be used in {settings.mode} mode"
-    return NO_ENVIRONMENT if tool.needs_environment and not settings.has_environment else None
+    return NO_ENVIRONMENT if tool.needs_environment and settings.environment is None else None
 
 
 def _suits_mode(tool: Tool, mode: str, config: Config) -> bool:
@@ -87,7 +87,11 @@ def specifications(thread: Thread, side: SideConversation | None = None) -> tupl
     hosted = None if brought or side is not None else hosted_search(config, settings.model_provider)
     others = brought if hosted is None else WEB_TOOLS
     tools = chain((tool for tool in ours if tool.name not in others), clients)
-    specs = [tool.spec for tool in tools if tool.suits(model) and (side is None or side.has(tool.name))]
+    suitable = [tool for tool in tools if tool.suits(model) and (side is None or side.has(tool.name))]
+    specs = [tool.spec for tool in suitable]
+    if settings.others:
+        several = zip(suitable, specs, strict=True)
+        specs = [with_environment_id(spec) if tool.chooses_environment else spec for tool, spec in several]
     return tuple(specs if hosted is None else [*specs, hosted])
 
 
@@ -173,6 +177,8 @@ class Toolbox:
 
                     run = HookedRun(hooks, tool, call)
                     call, refused = await run.before()
+                if refused is None and (tool is AGENT_TOOLS or tool.may_write(call)):
+                    await self._turn.before_write()
                 output = returned = await tool.run(call) if refused is None else refused
                 if refused is None and run is not None:
                     output = await run.after(output)

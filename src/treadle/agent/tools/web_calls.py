@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET
 
 from treadle.agent.thread.authority import CHANGED
-from treadle.agent.tools.approval import Approval, ApprovalQuestion, ReviewedAction, Risk, is_yes
+from treadle.agent.tools.approval import Approval, ApprovalQuestion, ReviewedAction, Risk, ToolUse, is_yes
 from treadle.agent.tools.web_tools import MAX_TEXT, reach
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
@@ -150,7 +150,8 @@ class PageCall:
             return ReviewedAction(item_id=self._item.id, shown=shown, exact=exact)
 
         method = "item/commandExecution/requestApproval"
-        return ApprovalQuestion(method, params, CommandExecutionRequestApprovalResponse, action)
+        use = ToolUse(self._item.id, "web_fetch", {"url": self._given.url})
+        return ApprovalQuestion(method, params, CommandExecutionRequestApprovalResponse, use, action)
 
 
 def _told(page: WebPage, start: int) -> str:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from treadle.agent.thread.thread import Thread
     from treadle.agent.turn.turn import SideConversation
     from treadle.agent.turn.turn_items import TurnItems
-    from treadle.execution.sandbox.profile_sandbox import Confinement
     from treadle.skills.skill_files import Skill
 
 # Messages that may wait for the running response; each may be a mebibyte.
@@ -102,7 +101,8 @@ class PendingInput:
     async def take(self, *, brief: bool = False) -> bool:
         """Hand what waits to the model, and show it; False when hooks have refused all of it. `brief`: somebody waits
         for the end of the turn."""
-        await self._thread.load_history()
+        if self._thread.history is None:
+            await self._thread.load_history()
         taken = refused = False
         while self._waiting:
             given = self._waiting[0]  # until it was read: an interrupt meanwhile must not lose it
@@ -141,18 +141,33 @@ class PendingInput:
     async def _read(self, given: Input) -> tuple[list[dict[str, Any]], Sequence[Skill]]:
         """What the model gets, and the skills that are used."""
         thread, settings = self._thread, self._thread.settings
+        if not any(
+            isinstance(part, SkillUserInput | LocalImageUserInput) or "$" in getattr(part, "text", "")
+            for part in given.parts
+        ):
+            return await model_items(given.parts, ()), ()
+        places = [ProjectFiles(settings.cwd, thread.services.home, settings.confinement)]
+        problems: list[str] = []
+        if settings.remote is not None:
+            # What a client attaches is where the client is; what is not there may be where the thread works.
+            places = [ProjectFiles(settings.shown_cwd, thread.services.home, None)]
+            if any(isinstance(part, LocalImageUserInput | SkillUserInput) for part in given.parts):
+                from treadle.agent.thread.remote_project import remote_project  # few threads are elsewhere
+
+                try:
+                    places.append(await remote_project(thread.services, settings))
+                except ExecError as error:
+                    problems.append(error.message)
         if not any(isinstance(part, SkillUserInput) or "$" in getattr(part, "text", "") for part in given.parts):
-            return await model_items(given.parts, settings.cwd, thread.services.home, settings.confinement), ()
+            return await model_items(given.parts, places), ()
         from treadle.agent.turn import turn_skills  # few messages name one
 
-        problems: list[str] = []
         try:
             used = await turn_skills.find_used(thread, given.parts)
         except TimeoutError:
             used = turn_skills.UsedSkills(given.parts)
             problems.append(f"skills were not looked for: {_SILENT}")
-        home, confinement = thread.services.home, settings.confinement
-        items = await model_items(used.parts, settings.cwd, home, confinement, own=used.own, problems=problems)
+        items = await model_items(used.parts, places, own=used.own, problems=problems)
         for problem in problems:
             turn_skills.warn(thread, problem)
         return items, used.skills
@@ -202,15 +217,13 @@ def text_of(inputs: Sequence[UserInput | Unknown]) -> str:
 
 async def model_items(
     inputs: Sequence[UserInput],
-    cwd: str,
-    home: str | None = None,
-    confinement: Confinement | None = None,
+    places: Sequence[ProjectFiles],
     *,
     own: Collection[str] = (),
     problems: list[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """One user message, and one more for each skill. Files are read as `ProjectFiles` reads them, but for `own`: the
-    paths of skills that are the user's. Skills that cannot be read are added to `problems`."""
+    """One user message, and one more for each skill. Files are read in the first of the places that has them, but for
+    `own`: the paths of skills that are the user's. Skills that cannot be read are added to `problems`."""
     content: list[dict[str, Any]] = []
     skills: list[dict[str, Any]] = []
     images = 0
@@ -225,9 +238,9 @@ async def model_items(
                 content.append(image if part.detail is None else {**image, "detail": part.detail})
             case LocalImageUserInput():
                 images += 1
-                content += await _local_image(part, images, ProjectFiles(cwd, home, confinement))
+                content += await _local_image(part, images, places)
             case SkillUserInput():
-                text = await _skill(part, ProjectFiles(cwd, home, confinement), own, problems)
+                text = await _skill(part, places, own, problems)
                 skills.append(_message([{"type": "input_text", "text": text}]))
             case _:
                 pass  # a mention is in the text already; sound is for models that are not here yet
@@ -238,17 +251,19 @@ def _message(content: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": content}
 
 
-async def _local_image(part: LocalImageUserInput, number: int, project: ProjectFiles) -> list[dict[str, Any]]:
+async def _local_image(part: LocalImageUserInput, number: int, places: Sequence[ProjectFiles]) -> list[dict[str, Any]]:
     # Loaded with the first picture.
-    from treadle.execution.files.local_files import LocalFiles
     from treadle.tools.specs import ToolInputError
     from treadle.tools.view_image import load_image
 
-    try:
-        policy = await read_in_thread(lambda: project.policy)
-        image = await load_image(LocalFiles(policy), part.path, project.cwd)
-    except (ToolInputError, ExecError, TimeoutError) as error:
-        reason = str(error) or _SILENT
+    image, reason = None, ""
+    for place in places:
+        try:
+            image = await load_image(await place.readable(), part.path, place.cwd)
+            break
+        except (ToolInputError, ExecError, TimeoutError) as error:
+            reason = reason or str(error) or _SILENT
+    if image is None:
         return [{"type": "input_text", "text": f"The image {part.path} could not be read: {reason}"}]
     shown: dict[str, Any] = {"type": "input_image", "image_url": image.data_url}
     if part.detail is not None:
@@ -260,15 +275,22 @@ async def _local_image(part: LocalImageUserInput, number: int, project: ProjectF
     ]
 
 
-async def _skill(part: SkillUserInput, project: ProjectFiles, own: Collection[str], problems: list[str] | None) -> str:
+async def _skill(
+    part: SkillUserInput, places: Sequence[ProjectFiles], own: Collection[str], problems: list[str] | None
+) -> str:
+    found, reason = None, ""
     try:
         path = native_path(part.path)
-        is_own = path in own or (project.home is not None and contains(os.path.join(project.home, "skills"), path))
-        read = partial(read_regular if is_own else project.read, path, MAX_SKILL_BYTES)
-        found = await read_in_thread(read)
-        reason = project.left_out.get(path, "there is no such file")
+        for place in places:
+            is_own = path in own or (place.home is not None and contains(os.path.join(place.home, "skills"), path))
+            read = partial(read_regular if is_own else place.read, path, MAX_SKILL_BYTES)
+            found = await read_in_thread(read, readers=place.readers)
+            if found is not None:
+                break
+            reason = reason or place.left_out.get(path, "")
     except (ExecError, TimeoutError) as error:
-        found, reason = None, str(error) or _SILENT
+        reason = str(error) or _SILENT
+    reason = reason or "there is no such file"
     if found is None and problems is not None:
         problems.append(f"the skill `{part.name}` could not be read: {part.path}: {reason}")
     body = f"This skill could not be read: {reason}" if found is None else found[0].decode("utf-8", "replace")

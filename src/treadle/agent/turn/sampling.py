@@ -239,16 +239,16 @@ async def sample(
     turn: Turn, request: Callable[[], Awaitable[ModelRequest]], reading: Callable[[], Sampling]
 ) -> Sampling:
     """Ask until a response came to its end, as often as the provider's settings say. Raises `ModelError`."""
-    provider = turn.thread.provider
-    limit = provider.stream_max_retries if provider is not None else 0
-    retried = False
-    for attempt in range(limit + 1):
+    attempt, retried = 0, False
+    while True:
         sampling = reading()
         try:
             asked = await request()
             await sampling.run(structs.replace(asked, retried=True) if retried else asked)
             return sampling
         except ModelError as error:
+            provider = turn.thread.provider
+            limit = provider.stream_max_retries if provider is not None else 0
             retried = retried or was_retried(error)
             wait = pause_after(error, attempt, limit, answered=turn.answered)
             if wait is None:
@@ -260,7 +260,7 @@ async def sample(
             )
             turn.report.error(notice, will_retry=True)
             await asyncio.sleep(wait)
-    raise AssertionError("the last attempt returns or raises")
+            attempt += 1
 
 
 def report_wait(turn: Turn, waiting: Waiting) -> None:

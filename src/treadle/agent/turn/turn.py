@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from treadle.agent.event import new_id, now_ms
 from treadle.agent.model_failures import error_info, model_failure
@@ -35,8 +35,10 @@ from treadle.agent.thread.thread_state import Settings, Usage
 from treadle.agent.turn.pending_input import Input, PendingInput
 from treadle.agent.turn.turn_items import TurnItems
 from treadle.config import model_facts
+from treadle.config.file_settings import Budget
 from treadle.errors import TreadleError
 from treadle.llm import ModelError
+from treadle.logs.metrics import TURN_SECONDS, count_tokens
 from treadle.logs.trace import IDS
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.notifications import (
@@ -48,11 +50,13 @@ from treadle.protocol.app.notifications import (
     WarningNotification,
 )
 from treadle.protocol.app.turns import Turn as WireTurn
-from treadle.protocol.app.turns import TurnError
+from treadle.protocol.app.turns import TurnError, TurnLimit
 from treadle.store.contract import StoreError, TurnRecord, Write
 
 if TYPE_CHECKING:
+    from treadle.agent.thread.file_undo import TurnFiles
     from treadle.agent.tools.patch_call import TurnDiff
+    from treadle.agent.turn.turn_budget import Spent
     from treadle.config import ModelFacts
     from treadle.llm import TokenUsage
     from treadle.llm.catalogue import Price
@@ -66,6 +70,17 @@ ABORTED_NOTE: Final = (
     "<turn_aborted>\nThe user interrupted the previous turn on purpose. Commands that were running then may have been "
     "ended half way; look at the state of things before you go on.\n</turn_aborted>"
 )
+
+
+NO_LIMITS: Final = Budget()
+
+
+class LimitReached(TreadleError):
+    """A turn may use no more."""
+
+    def __init__(self, message: str, limit: TurnLimit) -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 class SideConversation:
@@ -165,8 +180,10 @@ class TurnReport:
         self.pending_usage: TokenUsage | None = None
         self.tokens: int = 0
 
-    def warning(self, message: str) -> None:
-        self._thread.journal.emit("warning", WarningNotification(message=message, thread_id=self._thread.id))
+    def warning(self, message: str, limit: TurnLimit | UnsetType = UNSET) -> None:
+        turn_id = UNSET if limit is UNSET else self._turn_id
+        params = WarningNotification(message=message, thread_id=self._thread.id, limit=limit, turn_id=turn_id)
+        self._thread.journal.emit("warning", params)
 
     def error(self, error: TurnError, *, will_retry: bool) -> None:
         self._thread.journal.emit("error", self.error_params(error, will_retry=will_retry))
@@ -176,23 +193,47 @@ class TurnReport:
 
     def usage(self) -> None:
         """Count a response that is over with its calls, once."""
-        usage, self.pending_usage = self.pending_usage, None
+        usage, thread = self.pending_usage, self._thread
         if usage is None:
             return
-        thread = self._thread
+        cost = self._cost_of(usage)
         self.tokens += usage.total_tokens
-        price = thread.model_facts.price if self._side is None else self._side.model_facts(thread).price
-        cost = None if price is None else price.cost(usage)
-        before, added = thread.state.usage, thread.state.usage.add(usage, self._turn_id, cost)
-        if self._side is not None:  # it costs, and the context of the thread is what it was
-            added = structs.replace(added, last=before.last)
-        thread.change_state(usage=added)
+        self._count(thread.settings if self._side is None else self._side.settings(thread), usage, cost)
+        thread.change_state(usage=self._added(usage, cost))
+        self.pending_usage = None
         self._emit_usage()
 
-    def review_cost(self, usage: TokenUsage | None, price: Price | None) -> None:
+    @property
+    def usage_so_far(self) -> Usage:
+        """That of the thread, with a response whose calls still run."""
+        usage = self.pending_usage
+        return self._thread.state.usage if usage is None else self._added(usage, self._cost_of(usage))
+
+    def _added(self, usage: TokenUsage, cost: float | None) -> Usage:
+        before = self._thread.state.usage
+        added = before.add(usage, self._turn_id, cost)
+        # A side conversation costs, and the context of the thread is what it was.
+        return added if self._side is None else structs.replace(added, last=before.last)
+
+    def _cost_of(self, usage: TokenUsage) -> float | None:
+        thread = self._thread
+        price = thread.model_facts.price if self._side is None else self._side.model_facts(thread).price
+        return None if price is None else price.cost(usage)
+
+    def engine_usage(self, usage: TokenUsage, cost: float | None) -> None:
+        """Count the run of an engine, which knows itself what it has cost."""
+        thread = self._thread
+        self.tokens += usage.total_tokens
+        self._count(thread.settings, usage, cost)
+        thread.change_state(usage=thread.state.usage.add(usage, self._turn_id, cost))
+        self._emit_usage()
+
+    def review_cost(self, usage: TokenUsage | None, price: Price | None, model: str) -> None:
         """An automatic review costs something, but its tokens are not those of the conversation."""
         thread = self._thread
         cost = None if usage is None or price is None else price.cost(usage)
+        if usage is not None:
+            self._count(structs.replace(thread.settings, model=model), usage, cost)
         thread.change_state(usage=thread.state.usage.spend(self._turn_id, cost))
 
     def context_size(self, tokens: int) -> None:
@@ -201,13 +242,18 @@ class TurnReport:
         thread.change_state(usage=thread.state.usage.resized(tokens, self._turn_id))
         self._emit_usage()
 
+    def _count(self, settings: Settings, usage: TokenUsage, cost: float | None) -> None:
+        used = {"input": usage.input_tokens, "cached_input": usage.cached_input_tokens, "output": usage.output_tokens}
+        count_tokens(settings.model_provider, settings.model, used, cost)
+
     def _emit_usage(self) -> None:
         params = usage_notification(self._thread, self._turn_id)
         self._thread.journal.emit("thread/tokenUsage/updated", params, self._thread.save())
 
 
 def usage_notification(thread: Thread, turn_id: str) -> ThreadTokenUsageUpdatedNotification:
-    usage = thread.state.usage.on_wire(thread.model_facts.usable_window)
+    window = thread.model_facts.usable_window if thread.settings.engine is None else None
+    usage = thread.state.usage.on_wire(window)
     return ThreadTokenUsageUpdatedNotification(thread_id=thread.id, turn_id=turn_id, token_usage=usage)
 
 
@@ -222,11 +268,13 @@ class Turn:
         self.state: TurnState = TurnState(thread.next_turn())
         self.id: str = self.state.id
         self.number: int = self.state.number
-        self.items: TurnItems = TurnItems(thread, self.state)
+        self.items: TurnItems = TurnItems(thread, self.state.id, self.state.number)
         self.input: PendingInput = PendingInput(thread, self._memory, self.number, self.items)
         self.report: TurnReport = TurnReport(thread, self.id, side)
         self.output_schema: Any = None
-        self.max_iterations: int | None = None  # rounds of tool calls; None has no limit
+        self.budget: Budget = NO_LIMITS  # what was asked for; from the beginning on with the thread's and the settings'
+        self.spent_before: Spent | None = None  # what the thread and its sub-agents had used, if somebody wants to know
+        self.is_counted: bool = True  # whether all responses so far have said what they used
         self.max_output_tokens: int | None = None  # of a response; None leaves it to the model
         self.calls: dict[str, str] = {}  # call ids without an output yet, with the type of the call
         self.called = False  # whether the model has used a tool
@@ -234,6 +282,7 @@ class Turn:
         self.reviews: list[str] = []  # what the automatic reviewer has decided last, `approved` or `denied`
         self.not_before: float = 0.0  # loop time before which the turn does not end: a workaround for a client
         self.on_end: Callable[[Turn], None] = lambda turn: None  # called when something may follow from the end
+        self.files: TurnFiles | None = None  # what they were before it changed some
         self.diff: TurnDiff | None = None  # what patches have changed, when there was one
         self.notified: tuple[str, ...] = ()  # the program that is run at the end, as `notify` had it at the beginning
         self._work = work
@@ -315,6 +364,26 @@ class Turn:
         """Add to what the model has seen; the writes are for the journal. `origin` is that of thoughts."""
         return self._memory.add_history(items, self.number, origin)
 
+    def check_budget(self) -> None:
+        """Before a model is asked: raise `LimitReached` when nothing more may be used."""
+        if self.budget != NO_LIMITS or self.thread.state.agent is not None:
+            from treadle.agent.turn.turn_budget import check_turn  # few turns have limits
+
+            check_turn(self)
+
+    async def before_write(self) -> None:
+        """Before something that may change files: note what they are, once, so that they can be put back."""
+        thread = self.thread
+        if self.kind != "regular" or thread.ephemeral or thread.settings.environment is None:
+            return
+        if self.files is None:
+            if not thread.services.config_for(thread.settings).features.undo:
+                return
+            from treadle.agent.thread.file_undo import TurnFiles  # many turns change nothing
+
+            self.files = TurnFiles(thread, self.id)
+        await self.files.begin()
+
     def try_finish(self) -> bool:
         """Take no more input, unless some came in meanwhile: then the work goes on."""
         if self.input:
@@ -339,6 +408,8 @@ class Turn:
             for task in self._side_tasks:
                 task.cancel()
             await self._join_side_tasks()
+            if self.files is not None:  # before anybody is told of the end, who may change some
+                await self.files.end()
             try:
                 if failure is None:
                     await self._end()
@@ -358,7 +429,15 @@ class Turn:
             self._begin()
             if not self._aborting:
                 if self.kind != "shell":
-                    await self.thread.look_for_hooks(self)
+                    settings = self.thread.settings
+                    config = self.thread.services.config_for(settings)
+                    self.notified = config.notify
+                    for more in (settings.budget, config.budget):
+                        if more != NO_LIMITS:
+                            self.budget = self.budget.over(more)
+                    await self.thread.look_for_hooks(self, config)
+                    if settings.engine is not None:
+                        await self.before_write()
                 try:
                     await self._work(self)
                 except ModelError:
@@ -396,6 +475,12 @@ class Turn:
                 failure = model_failure(error, provider)
                 info = error_info(error)
                 self.state.fail(TurnError(message=error.message, codex_error_info=info, failure=failure))
+            case LimitReached():
+                self.state.fail(
+                    TurnError(message=str(error), codex_error_info="sessionBudgetExceeded", limit=error.limit)
+                )
+                if self.thread.state.children:  # who would go on using what there is no more of
+                    self.thread.children.interrupt()
             case TreadleError():
                 self._fail(str(error))
             case Exception():
@@ -494,6 +579,7 @@ class Turn:
 
     def _log_end(self) -> None:
         state = self.state
+        TURN_SECONDS.add((state.duration_ms or 0) / 1000, state.status)
         if logger.isEnabledFor(logging.INFO):
             numbers = {"duration_ms": state.duration_ms, "tokens": self.report.tokens}
             logger.info("turn ended", {"status": state.status, **numbers})

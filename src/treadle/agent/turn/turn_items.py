@@ -25,7 +25,6 @@ from treadle.store.contract import DropItem, ItemRecord, Write
 
 if TYPE_CHECKING:
     from treadle.agent.thread.thread import Thread
-    from treadle.agent.turn.turn import TurnState
 
 
 SoFar: TypeAlias = Callable[[KnownItem], KnownItem]
@@ -84,10 +83,10 @@ def search_text(item: KnownItem) -> str | None:
 
 
 class TurnItems:
-    def __init__(self, thread: Thread, turn: TurnState) -> None:
+    def __init__(self, thread: Thread, turn_id: str, number: int) -> None:
         self._thread = thread
-        self._turn = turn
-        self.turn: int = turn.number
+        self._turn_id = turn_id
+        self.turn: int = number
         self._open: dict[str, OpenItem] = {}
         self._done: list[KnownItem] = []
         self.last_message: AgentMessageThreadItem | None = None  # of those that are over, the one begun last
@@ -98,6 +97,11 @@ class TurnItems:
         item = structs.replace(item, started_at_ms=now)
         opened = self._open[item.id] = OpenItem(self._thread.next_item(), item)
         self._emit_started(item, now, self._record(opened.number, item, is_open=True))
+        return opened
+
+    def reopen(self, number: int, item: KnownItem) -> OpenItem:
+        """An item whose start another server has published, and whose end it could not."""
+        opened = self._open[item.id] = OpenItem(number, item)
         return opened
 
     def complete(self, item: KnownItem, *writes: Write) -> None:
@@ -155,12 +159,12 @@ class TurnItems:
         return opened
 
     def _emit_started(self, item: KnownItem, now: int, *writes: Write) -> None:
-        params = ItemStartedNotification(thread_id=self._thread.id, turn_id=self._turn.id, item=item, started_at_ms=now)
+        params = ItemStartedNotification(thread_id=self._thread.id, turn_id=self._turn_id, item=item, started_at_ms=now)
         self._thread.journal.emit("item/started", params, *writes)
 
     def _emit_completed(self, number: int, item: KnownItem, now: int, writes: Iterable[Write]) -> None:
         params = ItemCompletedNotification(
-            thread_id=self._thread.id, turn_id=self._turn.id, item=item, completed_at_ms=now
+            thread_id=self._thread.id, turn_id=self._turn_id, item=item, completed_at_ms=now
         )
         self._done.append(item)
         if isinstance(item, AgentMessageThreadItem) and number > self._last_number:
@@ -171,7 +175,7 @@ class TurnItems:
         return ItemRecord(
             thread_id=self._thread.id,
             number=number,
-            turn=self._turn.number,
+            turn=self.turn,
             id=item.id,
             type=str(item.__struct_config__.tag),
             data=encode(item),

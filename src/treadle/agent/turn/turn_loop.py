@@ -28,10 +28,14 @@ from treadle.agent.turn.turn import Turn, developer_message
 from treadle.config import COMPACT_PROMPT
 from treadle.llm import ModelError, ModelRequest
 from treadle.protocol.app.items import ContextCompactionThreadItem
+from treadle.protocol.app.turns import TurnLimit
 from treadle.store.contract import Compaction
 
 NO_MORE_TOOLS: Final = "You have used all the rounds of tool calls that this turn has. Answer now, with what you have."
-AT_LIMIT: Final = "The turn ended at its limit of tool calls; the model wanted to make more."
+AT_LIMIT: Final = (
+    "The turn ended at its limit of tool calls ({limit} rounds, maxIterations); the model wanted to make more. Go on "
+    "with another turn, or with a higher limit."
+)
 # Words of clients for tiers of the API; the usual one is not named.
 TIERS: Final[dict[str | None, str | None]] = {"fast": "priority", "default": None}
 
@@ -39,6 +43,8 @@ TIERS: Final[dict[str | None, str | None]] = {"fast": "priority", "default": Non
 async def regular_turn(turn: Turn) -> None:
     """The work of a turn that answers its input."""
     await turn.thread.load_history()
+    if (moved := turn.thread.take_move()) is not None:
+        turn.thread.journal.write(*turn.add_history([developer_message(moved)]))
     if (hooks := turn.thread.hooks) is not None and not await hooks.start_session(turn):
         turn.input.drop()
         return
@@ -71,7 +77,8 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
     said = ""
 
     async def request() -> ModelRequest:
-        await toolbox.drain()  # of a response that broke off
+        if toolbox.called:  # by a response that broke off
+            await toolbox.drain()
         mcp = None if turn.side is not None or toolbox.closed else thread.mcp
         asked = model_request(turn, context)
         if mcp is None:
@@ -86,19 +93,23 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
 
         return PlanSampling(turn, toolbox.start)
 
-    wanted = not thread.context_is_full  # whether the model has something to answer, beside what it is about to get
+    wanted: bool | None = None  # whether the model has something to answer, beside what it is about to get
     while True:
-        if thread.context_is_full and turn.side is None:
+        is_full = thread.context_is_full
+        if wanted is None:
+            wanted = not is_full
+        if is_full and turn.side is None:
             await compact(turn, context)
         if not await take_input(turn) and not wanted:
             if turn.try_finish():
                 return said
             continue
-        if rounds == turn.max_iterations:  # one more request, for the answer
+        if rounds == turn.budget.turn_iterations:  # one more request, for the answer
             toolbox.closed = True
             context = Context(
                 context.messages, (), [developer_message(NO_MORE_TOOLS)] if rounds or context.tools else []
             )
+        turn.check_budget()
         try:
             sampling = await sample(turn, request, reader)
         except ModelError as error:
@@ -111,10 +122,14 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
         wanted = go_on = toolbox.called or sampling.paused
         await toolbox.drain()
         turn.report.usage()
+        turn.is_counted = turn.is_counted and sampling.usage is not None
+        if turn.side is None:
+            thread.look_for_window()
         if sampling.usage is None and turn.side is None:  # the provider does not count, so we estimate
             turn.report.context_size(thread.history_tokens)
         if go_on and toolbox.closed:
-            turn.report.warning(AT_LIMIT)
+            limit = TurnLimit(kind="turnIterations", limit=rounds, used=rounds, thread_id=thread.id)
+            turn.report.warning(AT_LIMIT.format(limit=rounds), limit)
             return said
         if go_on:
             rounds += 1
@@ -163,6 +178,7 @@ def model_request(turn: Turn, context: Context) -> ModelRequest:
 async def compact(turn: Turn, context: Context) -> None:
     """Ask the model for a summary and begin anew from it. Raises `ModelError`, and nothing is different then."""
     thread, hooks = turn.thread, turn.thread.hooks
+    turn.check_budget()
     if hooks is not None and not await hooks.before_compaction(turn):
         turn.interrupt()
         await asyncio.sleep(0)

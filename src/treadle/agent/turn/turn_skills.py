@@ -39,6 +39,17 @@ def listed_skills(thread: Thread, found: SkillSet, settings: SkillSettings) -> t
     return text, f"{problem}; {advice}. You can still use each as `$name`."
 
 
+async def skills_of(thread: Thread) -> SkillSet:
+    """The skills that count where the thread works. Raises `TimeoutError`."""
+    settings, config = thread.settings, thread.services.config_for(thread.settings)
+    if settings.remote is not None:
+        from treadle.agent.thread.remote_project import remote_facts  # few threads are elsewhere
+
+        return (await remote_facts(thread.services, settings, config)).skills
+    place = settings.skill_place(config, thread.services.skill_roots)
+    return await known_skills.find(place, lambda: look_for_skills(place)[0])
+
+
 # --- use -------------------------------------------------------------------------------------------------------------
 
 
@@ -56,8 +67,7 @@ async def find_used(thread: Thread, parts: tuple[UserInput, ...]) -> UsedSkills:
     from treadle.skills.skill_list import by_name, mentioned  # only where one may be named
 
     config = thread.services.config_for(thread.settings)
-    place = thread.settings.skill_place(config, thread.services.skill_roots)
-    found, rules = await known_skills.find(place, lambda: look_for_skills(place)[0]), config.skills.config
+    found, rules = await skills_of(thread), config.skills.config
     enabled = by_name([skill for skill in found.skills if is_enabled(skill, rules)])
     disabled = by_name([skill for skill in found.skills if skill.name not in enabled])
     by_path = {skill.path: skill for skill in found.skills}
@@ -117,7 +127,8 @@ async def start_servers(thread: Thread, skills: Sequence[Skill]) -> None:
             problem = (
                 f"the skill `{skill.name}` of this project needs the MCP server `{tool.value}`, which you do not have"
             )
-            warn(thread, f"{problem}; if you trust it, type: {_add_command(tool)}")
+            where = f"--url {shlex.quote(tool.url)}" if tool.url is not None else f"-- {tool.command or 'COMMAND'}"
+            warn(thread, f"{problem}; if you trust it, type: treadle mcp add {shlex.quote(tool.value)} {where}")
         else:
             try:
                 added[tool.value] = server_config(tool)
@@ -142,8 +153,3 @@ def server_config(tool: SkillToolDependency) -> McpServerConfig:
     if not words:
         raise ValueError("it has neither `url` nor `command`; write one of them into agents/openai.yaml")
     return McpServerConfig(name=tool.value, command=words[0], args=tuple(words[1:]))
-
-
-def _add_command(tool: SkillToolDependency) -> str:
-    where = f"--url {shlex.quote(tool.url)}" if tool.url is not None else f"-- {tool.command or 'COMMAND'}"
-    return f"treadle mcp add {shlex.quote(tool.value)} {where}"

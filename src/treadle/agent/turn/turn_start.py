@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import UnsetType
+
 from treadle.agent.thread import thread_refusals
 from treadle.agent.thread.thread import Thread
 from treadle.agent.turn.pending_input import Input
-from treadle.agent.turn.turn import Kind, SideConversation, Turn, Work
+from treadle.agent.turn.turn import NO_LIMITS, Kind, SideConversation, Turn, Work
 from treadle.agent.turn.turn_loop import compact_turn, regular_turn
+from treadle.config.file_settings import Budget
 from treadle.execution.sandbox.sandbox_roots import Pin
 from treadle.store.contract import QueuedRecord, StoreError
 
@@ -32,7 +35,7 @@ async def start_turn(
     changes: dict[str, Any],
     *,
     output_schema: Any = None,
-    max_iterations: int | None = None,
+    budget: Budget = NO_LIMITS,
     max_output_tokens: int | None = None,
     not_before: float = 0.0,
     root_turn_id: str | None = None,
@@ -50,9 +53,12 @@ async def start_turn(
             thread.change_settings(changes, pins)
         thread.turn.steer(given)
         return thread.turn
-    turn = await _make(thread, regular_turn, "regular", changes, pins)
+    engine = thread.settings.engine
+    if engine is not None and (output_schema, budget, max_output_tokens) != (None, NO_LIMITS, None):
+        raise thread_refusals.engine_cannot(engine, "be given an output schema or limits for a turn")
+    turn = await _make(thread, _regular_work(engine), "regular", changes, pins)
     turn.output_schema = output_schema
-    turn.max_iterations = max_iterations
+    turn.budget = budget
     turn.max_output_tokens = max_output_tokens
     turn.not_before = not_before
     if root_turn_id is not None:
@@ -60,6 +66,15 @@ async def start_turn(
     turn.steer(given)
     turn.start()
     return turn
+
+
+def _regular_work(engine: str | None) -> Work:
+    """The work of a turn that answers its input: by the model of the thread, or by its engine."""
+    if engine is None:
+        return regular_turn
+    from treadle.agent.turn.engine_turn import engine_turn  # few threads have an engine
+
+    return engine_turn
 
 
 async def start_compaction(thread: Thread) -> None:
@@ -98,7 +113,7 @@ async def start_queued(thread: Thread, record: QueuedRecord) -> Turn:
     from treadle.agent.thread.thread_queue import input_of  # loaded with the first queue
 
     given = input_of(record, thread.store.location)
-    turn = await _make(thread, regular_turn, "regular")
+    turn = await _make(thread, _regular_work(thread.settings.engine), "regular")
     turn.steer(given)
     turn.start()
     return turn
@@ -109,7 +124,7 @@ async def start_goal(thread: Thread) -> None:
     async with thread.lock:
         if thread.goal.wants_turn and not thread.closing:
             thread.goal.idle_turns = 0
-            (await _make(thread, regular_turn, "regular")).start()
+            (await _make(thread, _regular_work(thread.settings.engine), "regular")).start()
 
 
 async def _make(
@@ -193,7 +208,7 @@ async def _wake(thread: Thread) -> bool:
         if not _wants_waking(thread):
             return False
         thread.goal.idle_turns = 0
-        (await _make(thread, regular_turn, "regular")).start()
+        (await _make(thread, _regular_work(thread.settings.engine), "regular")).start()
         return True
 
 
@@ -228,8 +243,10 @@ async def _go_on_with_goal(thread: Thread, last: Turn) -> None:
             return  # the model waits for them: the end of the first begins the next turn
         goal.idle_turns = 0 if last.called or last.kind != "regular" else goal.idle_turns + 1
         if last.state.status == "completed" and goal.idle_turns < MAX_IDLE_GOAL_TURNS:
-            (await _make(thread, regular_turn, "regular")).start()
+            (await _make(thread, _regular_work(thread.settings.engine), "regular")).start()
             return
+        error = last.state.error
+        status = "blocked" if error is None or isinstance(error.limit, UnsetType) else "budgetLimited"
         async with thread.writing():
-            goal.set(status="paused" if last.state.status == "interrupted" else "blocked")
+            goal.set(status="paused" if last.state.status == "interrupted" else status)
             goal.publish()

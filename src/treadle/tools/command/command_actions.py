@@ -47,19 +47,15 @@ def _actions(commands: tuple[ShellCommand, ...], cwd: str) -> list[CommandAction
             continue
         if command.operator == "|" and actions and _is_filter(argv):
             continue
-        action = _action(command, cwd)
+        if argv[:2] == ("git", "grep"):
+            action = _search(command, cwd, argv[2:], _GREP_VALUES)
+        else:
+            reading = _READINGS.get(argv[0])
+            action = None if reading is None else reading(command, cwd)
         if action is None:
             return None
         actions.append(action)
     return actions
-
-
-def _action(command: ShellCommand, cwd: str) -> CommandAction | None:
-    argv = command.argv
-    if argv[0] == "git":
-        return _search(command, cwd, argv[2:], _GREP_VALUES) if argv[1:2] == ("grep",) else None
-    reading = _READINGS.get(argv[0])
-    return None if reading is None else reading(command, cwd)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class HeadTail:
             del self._tail[: _start_of_last(self._tail, self._half)]
 
     def text(self) -> str:
-        """All of it, or beginning and end with a line between them that says how many bytes were cut."""
+        """The whole output, or its beginning and end with a line between them that says how many bytes were cut."""
         if self._whole and len(self._tail) <= self._half:
             return (self._head + self._tail).decode()
         end = last_bytes(bytes(self._tail), self._half)

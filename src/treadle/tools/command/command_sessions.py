@@ -42,7 +42,8 @@ _decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class CommandSpec(Struct, frozen=True, kw_only=True):
-    """What to run. `env` and `env_policy` are those of `ExecParams`; only a command with `tty` can be written to."""
+    """What to run, in the environment of that id. `env` and `env_policy` are those of `ExecParams`; only a command with
+    `tty` can be written to."""
 
     command: tuple[str, ...]
     cwd: str
@@ -50,6 +51,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     env_policy: EnvPolicy | None = None
     tty: bool = False
     sandbox: Sandbox | None = None
+    environment: str = "local"
 
     def __repr__(self) -> str:
         return without(self, "env")
@@ -106,6 +108,11 @@ class CommandSession:
         return int(seconds * 1000)
 
     @property
+    def executor_id(self) -> str:
+        """What the executor calls the command; empty when it has ended."""
+        return "" if self._process is None else self._process.process_id
+
+    @property
     def on_end(self) -> Callable[[CommandSession], None] | None:
         """Called once, on the event loop, when the command has ended; soon, when it already had."""
         return self._on_end
@@ -127,6 +134,10 @@ class CommandSession:
             except TimeoutError:
                 pass
         return not self.running
+
+    async def wait_ended(self) -> None:
+        """Return when the command has ended, however long that takes."""
+        await self._ended.wait()
 
     def take_output(self, max_tokens: int) -> Taken:
         """What was written since the last time, cut in the middle to `max_tokens`."""
@@ -261,12 +272,12 @@ _NUMBERS: Final = range(10_000, 100_000)
 
 
 class CommandSessions:
-    """`environment` gives the place where commands run; it is asked for at every start. `on_closed` is called when a
-    command has ended and no more output of it can come."""
+    """`environment` gives the place where commands run, by its id; it is asked for at every start. `on_closed` is
+    called when a command has ended and no more output of it can come."""
 
     def __init__(
         self,
-        environment: Callable[[], Awaitable[Environment]],
+        environment: Callable[[str], Awaitable[Environment]],
         on_closed: Callable[[CommandSession], None] = lambda session: None,
     ) -> None:
         self._environment = environment
@@ -288,7 +299,7 @@ class CommandSessions:
         number = self._reserve()
         try:
             await self._make_room(MAX_SESSIONS - len(self._starting))
-            environment = await self._environment()
+            environment = await self._environment(spec.environment)
             # Not the number: other threads may use the same environment.
             params = ExecParams(
                 process_id=f"command-{os.urandom(8).hex()}",
@@ -307,10 +318,15 @@ class CommandSessions:
             self._sessions[number] = session
         finally:
             self._starting.discard(number)
-        task = asyncio.get_running_loop().create_task(session.read(), name=f"command {number}")
-        self._readers[task] = session
-        task.add_done_callback(self._read)
+        self._follow(session)
         await self._make_room(MAX_SESSIONS)  # several may have started at once
+        return session
+
+    def take_up(self, number: int, process: Process, tty: bool, on_output: Callable[[str], None]) -> CommandSession:
+        """A command that runs already, under the number that it had."""
+        session = CommandSession(number, process, tty, on_output)
+        self._sessions[number] = session
+        self._follow(session)
         return session
 
     def get(self, session_id: int) -> CommandSession | None:
@@ -345,6 +361,11 @@ class CommandSessions:
             await asyncio.gather(*readers, return_exceptions=True)
 
     # --- inside ---
+
+    def _follow(self, session: CommandSession) -> None:
+        task = asyncio.get_running_loop().create_task(session.read(), name=f"command {session.id}")
+        self._readers[task] = session
+        task.add_done_callback(self._read)
 
     def _reserve(self) -> int:
         if self._closed:

@@ -35,9 +35,9 @@ _OPERATORS: Final = ("&&", "||", ";", "|")
 class ShellWord(Struct, frozen=True):
     text: str
     bare: bool
-    """No part of it was quoted."""
+    """Whether no part of the word was quoted."""
     glob: bool
-    """It has an unquoted pattern character, so that the shell may put other words in its place."""
+    """Whether it has an unquoted pattern character, so that the shell may put other words in its place."""
 
 
 class ShellCommand(Struct, frozen=True):
@@ -242,19 +242,12 @@ def _rg(words: Sequence[str]) -> bool:
     return True
 
 
-_find_option: Final = re.compile(
+_find: Final = _only(
     r"-(?:name|iname|path|ipath|wholename|iwholename|regex|iregex|regextype|lname|ilname|type|xtype|maxdepth|mindepth|size"
     r"|mtime|mmin|atime|amin|ctime|cmin|newer|anewer|cnewer|newer[aBcmt]{2}|empty|print|print0|printf|ls|prune|quit|not|a|o"
     r"|and|or|true|false|follow|xdev|mount|depth|perm|user|group|uid|gid|nouser|nogroup|links|inum|samefile|readable"
-    r"|writable|executable|daystart|noleaf|L|P|H|\d+[a-zA-Z]?)",
-    re.ASCII,
+    r"|writable|executable|daystart|noleaf|L|P|H|\d+[a-zA-Z]?)"
 )
-
-
-def _find(words: Sequence[str]) -> bool:
-    return all(_find_option.fullmatch(word) for word in _options(words))
-
-
 _SED_LINES: Final = re.compile(r"\d+(,\d+)?p", re.ASCII)
 
 
@@ -302,9 +295,8 @@ def _git(words: Sequence[str]) -> bool:
         return False
     if words[0] == "branch":
         return _branch_options(words) and (len(_options(words)) == len(words) - 1 or "--list" in words)
-    return words[0] in _GIT_READS and not any(map(_git_acts, words[1:]))
-
-
-def _git_acts(word: str) -> bool:
-    """Options that write a file or run a program; git completes long ones."""
-    return word.startswith("--output") or _abbreviates(word, "--output", "--ext-diff", "--textconv", "--exec")
+    # Options that write a file or run a program; git completes long ones.
+    return words[0] in _GIT_READS and not any(
+        word.startswith("--output") or _abbreviates(word, "--output", "--ext-diff", "--textconv", "--exec")
+        for word in words[1:]
+    )

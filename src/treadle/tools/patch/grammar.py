@@ -134,6 +134,15 @@ _NUMBERS: Final = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@.*")
 _SHOWN: Final = 120  # an error repeats at most this much of a line
 
 
+_ENVIRONMENT: Final = re.compile(r"(\s*\*\*\* Begin Patch[ \t]*\n)\*\*\* Environment ID:[ \t]*(\S+)[ \t]*\n")
+
+
+def take_environment(text: str) -> tuple[str, str | None]:
+    """The patch without the line that says where its files are, and the id in it."""
+    found = _ENVIRONMENT.match(text)
+    return (text, None) if found is None else (found[1] + text[found.end() :], found[2])
+
+
 def parse(text: str) -> Patch:
     """The patch that a text is; `PatchError` names the line and what was expected there."""
     if len(text) > MAX_CHARS:
@@ -216,7 +225,10 @@ class _Parser:
             return DeleteFile(line=start, path=self._path(header, _DELETE))
         if not header.startswith(_UPDATE):
             self._fail(f"{_END} without more on its line", start)
-        path, move_path = self._path(header, _UPDATE), self._moved()
+        path, move_path = self._path(header, _UPDATE), None
+        if self._at < self._stop and (line := self._lines[self._at].strip()).startswith(_MOVE):
+            self._at += 1
+            move_path = self._path(line, _MOVE)
         hunks = self._hunks()
         if not hunks and move_path is None:
             self._fail(f"a hunk for *** Update File: {_cut(path)}")
@@ -227,13 +239,6 @@ class _Parser:
         if not path or "\0" in path:
             self._fail(f"a path after {prefix}", self._at)
         return path
-
-    def _moved(self) -> str | None:
-        if self._at >= self._stop or not self._lines[self._at].strip().startswith(_MOVE):
-            return None
-        header = self._lines[self._at].strip()
-        self._at += 1
-        return self._path(header, _MOVE)
 
     # --- inside a section; a marker counts only at the start of its line, indented it is content ---
 

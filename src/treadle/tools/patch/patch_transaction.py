@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from posixpath import dirname
 from typing import Final, NamedTuple, Protocol
 
@@ -191,7 +192,8 @@ class _Work:
                     if step.path in left and await self._restored(step):
                         left.pop(step.path)
                 for path in reversed(self._directories):
-                    if await self._restored_directory(path):
+                    with suppress(Exception):  # reported by name; most likely somebody else has put a file there
+                        await self._files.remove(path, recursive=False, missing_ok=True)
                         left.pop(path)
         except TimeoutError:
             return tuple(left)
@@ -208,13 +210,6 @@ class _Work:
                 await self._files.write(step.path, step.old)
         except Exception:
             return False  # reported by name; the first failure is the one that explains
-        return True
-
-    async def _restored_directory(self, path: str) -> bool:
-        try:
-            await self._files.remove(path, recursive=False, missing_ok=True)
-        except Exception:
-            return False  # reported by name; most likely somebody else has put a file there
         return True
 
 

@@ -209,7 +209,7 @@ class WebClient:
         return rules.allow(target.path.decode("latin-1"))
 
     async def _ask_robots(self, url: str, may_visit: MayVisit) -> Robots | None:
-        """As the RFC says: a site that has none allows everything, one that cannot say it (None) nothing."""
+        """The rules of a site. As the RFC says, one without allows everything, one that cannot say (None) nothing."""
         for _ in range(MAX_REDIRECTS + 1):
             target = await asyncio.to_thread(read_address, url)
             if not may_visit(target):
