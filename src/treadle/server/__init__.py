@@ -28,6 +28,7 @@ def __getattr__(name: str) -> object:
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.server.app import Tasks, Watch
     from treadle.server.clients import BY_CLIENT, Client, NONE, ServerCall, workarounds_for
+    from treadle.server.executors import Executor, Executors, Introduction, MAX_EXECUTORS, MAX_LABELS
     from treadle.server.identity import shake_hands, user_agent
     from treadle.server.loaded_threads import LoadedThreads, ThreadSubscribers
     from treadle.server.methods.fs_methods import FileWatches

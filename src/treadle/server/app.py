@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from msgspec import structs
 
 from treadle.arguments import folder, path, texts, variables
-from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.errors import INVALID_REQUEST, RpcError, TreadleError, needs_linux
+from treadle.logs.metrics import Gauge
 from treadle.logs.trace import outside
 from treadle.server.clients import Client
 
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     from treadle.agent.thread.thread_state import Settings
     from treadle.config import Config, ConfigError, ConfigProblem, ConfigWarning, Login
     from treadle.execution import Environment
+    from treadle.execution.remote_machine import RemoteMachine
     from treadle.hooks.hook_files import HookSet
     from treadle.hooks.hook_settings import Hook
     from treadle.hooks.python_hooks import PythonHooks
     from treadle.llm import Model
     from treadle.llm.provider import KeySource, ProviderConfig
     from treadle.server.child_threads import ChildThreads
+    from treadle.server.environment_registry import EnvironmentRegistry
+    from treadle.server.executors import Executors
     from treadle.server.identity import Identity
     from treadle.server.loaded_threads import LoadedThreads
     from treadle.server.mcp_servers import McpServers
@@ -111,6 +115,10 @@ class AppServer:
         hooks: PythonHooks | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else variables("environ", environ)
+        if self._environ.get("TREADLE_AUDIT_FILE"):
+            from treadle.logs.audit import set_up_audit  # few have one; programs do it before, for a better message
+
+            set_up_audit(self._environ)
         self._home = None if home is None else Path(path("home", home))
         self._overrides = tuple(texts("overrides", overrides))
         self._cwd = None if cwd is None else folder("cwd", cwd)
@@ -120,6 +128,8 @@ class AppServer:
 
             self.hooks = read_python_hooks(hooks)
         self._plugged_in: tuple[tuple[str, ...], HookSet] | None = None
+        self.executors: Executors | None = None
+        """Exec-servers that dial this server, where it listens."""
         self.clients: dict[Client, None] = {}
         self.client_numbers: Iterator[int] = itertools.count(1)
         self.user_agent = "treadle"
@@ -138,6 +148,7 @@ class AppServer:
         self._store: asyncio.Task[Store] | None = None
         self._ephemeral_store: Store | None = None
         self._environment: asyncio.Task[Environment] | None = None
+        self._environments: EnvironmentRegistry | None = None
         self._writable = asyncio.Event()
         self._watches: dict[Client, dict[str, Watch]] = {}
         self.skill_roots: tuple[str, ...] = ()  # that a client has named
@@ -147,6 +158,8 @@ class AppServer:
     # --- life ---
 
     async def __aenter__(self) -> Self:
+        if (missing := needs_linux("AppServer")) is not None:
+            raise TreadleError(missing)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -164,6 +177,8 @@ class AppServer:
             self.watched_skills.close()
         if self._mcp is not None:
             await self._mcp.close()
+        if self._environments is not None:
+            await self._environments.close()
         await _close_opened(self._environment)
         if self._models is not None:
             await self._models.close()
@@ -268,6 +283,12 @@ class AppServer:
 
     def notify_writable(self) -> None:
         self._writable.set()
+
+    def gauges(self) -> Iterator[Gauge]:
+        """What is true now, for metrics."""
+        yield Gauge("treadle_clients", "Clients that are connected.", len(self.clients))
+        if self._threads is not None:
+            yield from self._threads.gauges()
 
     # --- what threads share ---
 
@@ -444,6 +465,20 @@ class AppServer:
             return self._config  # asked for many times in a turn
         return self.models.config_for(settings)
 
+    async def listed_window(self, settings: Settings) -> int | None:
+        """How long the context of a thread's model is, if its server says so.
+
+        Args:
+            settings: Those of the thread.
+        """
+        config = self.config_for(settings)
+        provider = config.providers.get(settings.model_provider)
+        if provider is None:
+            return None
+        offers = await self.offers.of(config, provider, self.key_source(provider))
+        names = (settings.model, f"{settings.model}:latest")  # as Ollama has it
+        return next((offer.context_window for offer in offers if offer.id in names), None)
+
     def model_for(self, settings: Settings) -> Model:
         """The model that a thread asks.
 
@@ -477,7 +512,36 @@ class AppServer:
             self._ephemeral_store = ephemeral_store()
         return self._ephemeral_store
 
-    async def environment(self) -> Environment:
+    @property
+    def environments(self) -> EnvironmentRegistry:
+        """Other machines that threads may work on."""
+        if self._environments is None:
+            from treadle.server.environment_registry import EnvironmentRegistry  # loaded when there is one
+
+            self._environments = EnvironmentRegistry(self)
+        return self._environments
+
+    @property
+    def default_environments(self) -> Sequence[str]:
+        configured = self.config.environments
+        return ("local",) if configured is None else configured.default
+
+    def machine(self, environment_id: str) -> RemoteMachine:
+        """Another machine that threads may work on. Raises `ExecError` for an id that nobody knows.
+
+        Args:
+            environment_id: The id of its environment.
+        """
+        return self.environments.machine(environment_id)
+
+    async def environment(self, environment_id: str = "local") -> Environment:
+        """Where commands run; started, or connected, when it is first asked for. Raises `ExecError`.
+
+        Args:
+            environment_id: The id of the environment; else this machine.
+        """
+        if environment_id != "local":
+            return await self.environments.machine(environment_id).environment()
         if self._environment is None:
             from treadle.execution import Environment  # loaded with the first command
 
@@ -509,14 +573,14 @@ class AppServer:
         return self._plugged_in[1]
 
     def warm_up(self) -> None:
-        """Load what the first thread will need, while nobody waits for it."""
+        """Load what the first thread will need, while nobody waits for it, and look after what is stored."""
 
         async def load() -> None:
             try:
                 await self.store()
             except Exception as error:  # the first request for a thread will say so
                 logger.warning("the threads cannot be opened: %s", error)
-            _ = self.threads
+            await self.threads.retain()
 
         self.spawn(load(), "warming up")
 

@@ -5,13 +5,15 @@ clients follow them. What they do, and how their parent hears of it, is `agent.t
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from treadle.agent.event import Event, now_ms
 from treadle.agent.thread.stored_thread import StoredThread
+from treadle.agent.thread.thread_children import LIMIT_REACHED
 from treadle.agent.thread.thread_making import load_thread, make_child
-from treadle.errors import RpcError, TreadleError
+from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
 from treadle.protocol.app.notifications import ThreadDeletedNotification, ThreadStatusChangedNotification
 from treadle.protocol.app.thread_methods import ThreadResumeParams
 from treadle.protocol.app.threads import NotLoadedThreadStatus
@@ -32,12 +34,25 @@ _PAGE = 100
 class ChildThreads:
     def __init__(self, server: AppServer) -> None:
         self._server = server
+        self._beginning: dict[str, set[str]] = {}  # of each session: those that have a place and no turn yet
 
     def find(self, thread_id: str) -> ThreadHandle | None:
         return self._server.threads.get(thread_id)
 
-    def running(self, session_id: str) -> int:
-        return self._server.threads.running_in(session_id)
+    @contextmanager
+    def place(self, session_id: str, child_id: str, most: int) -> Iterator[None]:
+        beginning = self._beginning.get(session_id, set())
+        working = self._server.threads.running_in(session_id) | beginning
+        if child_id not in working and len(working) >= most:
+            raise RpcError(INVALID_REQUEST, LIMIT_REACHED)
+        self._beginning[session_id] = beginning
+        beginning.add(child_id)
+        try:
+            yield
+        finally:
+            beginning.discard(child_id)
+            if not beginning:
+                self._beginning.pop(session_id, None)
 
     async def make(self, parent: Thread, new: NewChild) -> ThreadHandle:
         threads = self._server.threads

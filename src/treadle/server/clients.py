@@ -30,6 +30,8 @@ from treadle.errors import (
     RpcError,
     TreadleError,
 )
+from treadle.logs import audit
+from treadle.logs.metrics import REQUESTS
 from treadle.logs.trace import IDS, trace_of
 from treadle.protocol.app.base import decode
 from treadle.rpc import Failure, Reply, Request, decode_lenient, encode_failure
@@ -107,6 +109,7 @@ class ServerCall(Generic[P]):
 
     def reply(self, result: Any) -> None:
         """Send what the handler returned; for whoever calls the handler."""
+        REQUESTS.add(self.method, "answered")
         if logger.isEnabledFor(logging.INFO):
             logger.info("request answered", {"method": self.method, "duration_ms": self._took_ms()})
         try:
@@ -118,6 +121,7 @@ class ServerCall(Generic[P]):
             self._afterwards()
 
     def fail(self, error: RpcError) -> None:
+        REQUESTS.add(self.method if self.method in ROUTES else "unknown", "failed")
         if logger.isEnabledFor(logging.INFO):
             fields = {"method": self.method, "code": error.code, "duration_ms": self._took_ms()}
             logger.info("request failed", fields)
@@ -255,6 +259,13 @@ class Client:
         return {"trace": trace, "request": f"{self.number}:{request_id!s:.{MAX_LOGGED}}"}
 
     def _begin(self, call: ServerCall[Any], route: MethodRoute) -> None:
+        if audit.log is not None:
+            who = {"client": self.number, "name": self.name, "peer": self._channel.peer, "method": call.method}
+            try:
+                audit.log.record("request", {**who, **audit.subject(call.params)})
+            except audit.AuditFailed as error:
+                call.fail(wire_error(error, route.method))
+                return
         logger.debug("request received", {"method": call.method})
         if not route.is_async:
             try:
@@ -307,7 +318,7 @@ class Client:
 
     def send_event(self, event: Event) -> None:
         if not self._waiting and self._channel.writable:
-            self._channel.send(event.frame)
+            self._channel.send(event.encoded or event.frame)
             return
         # A delta is put to the one before it, when both are of the same item.
         last = self._waiting[-1] if self._waiting else None

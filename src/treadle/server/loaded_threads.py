@@ -10,13 +10,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from treadle.agent.event import Event
+import msgspec
+from msgspec import Raw
+
+from treadle.agent.event import Event, now_ms
 from treadle.agent.thread.client_requests import Answer, ClientRequest
 from treadle.agent.thread.stored_thread import StoredThread
 from treadle.agent.thread.thread_handle import ThreadHandle
 from treadle.agent.thread.thread_refusals import not_loaded, thread_not_found
-from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.errors import INVALID_REQUEST, RpcError, TreadleError
+from treadle.logs import audit
+from treadle.logs.metrics import Gauge
 from treadle.logs.trace import outside
+from treadle.protocol.app.notifications import ThreadDeletedNotification
 from treadle.server.clients import Client
 from treadle.server.routes import check_thread_id
 from treadle.store.contract import Store
@@ -33,6 +39,7 @@ IDLE_S: Final = 30 * 60.0
 EPHEMERAL_IDLE_S: Final = 60.0
 LOOK_S: Final = 15.0
 DRAIN_LOOK_S: Final = 0.2
+RETAIN_S: Final = 3600.0
 # Histories of idle threads that stay in memory for their next turn: the last ones used, together at most this much, and
 # none for longer than this. To read one again takes milliseconds.
 KEPT_HISTORY_BYTES: Final = 16 << 20
@@ -80,6 +87,14 @@ class ThreadSubscribers:
             await self._server.wait_until_writable()
         # A burst of deltas must not keep everyone else from being served.
         await asyncio.sleep(0)
+
+
+def decision_in(answer: Raw) -> str:
+    """What an answer decides; it may also be a text that somebody has written, which is nobody else's business."""
+    try:
+        return str(msgspec.json.decode(answer)["decision"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return "an answer"
 
 
 def _remove(groups: dict[str, dict[str, None]], name: str, member: str) -> None:
@@ -167,6 +182,7 @@ class LoadedThreads:
 
     def add(self, thread: ThreadHandle, subscribers: ThreadSubscribers) -> None:
         self._loaded[thread.id] = thread
+        thread.mark_loaded(True)
         self._subscribers[thread.id] = subscribers
         if thread.parent_id is not None:
             self._children.setdefault(thread.parent_id, {})[thread.id] = None
@@ -179,6 +195,7 @@ class LoadedThreads:
     def drop(self, thread: ThreadHandle) -> None:
         """Forget a thread that could not be stored, or that has ended."""
         if self._loaded.pop(thread.id, None) is not None:
+            thread.mark_loaded(False)
             logger.info("thread unloaded", {"thread": thread.id, "loaded": len(self._loaded)})
         self._subscribers.pop(thread.id, None)
         if thread.parent_id is not None:
@@ -206,9 +223,12 @@ class LoadedThreads:
             found += (child, *self.below(child))
         return found
 
-    def running_in(self, session_id: str) -> int:
-        """How many sub-agents of a session work now."""
-        return sum(self._loaded[child].turn_id is not None for child in self._sessions.get(session_id, ()))
+    def _works_below(self, thread_id: str) -> bool:
+        return any(self._loaded[each].turn_id is not None for each in self.below(thread_id))
+
+    def running_in(self, session_id: str) -> set[str]:
+        """The sub-agents of a session that work now."""
+        return {child for child in self._sessions.get(session_id, ()) if self._loaded[child].turn_id is not None}
 
     # --- subscribers ---
 
@@ -235,8 +255,26 @@ class LoadedThreads:
         """Only a client that was asked can answer."""
         for thread_id, thread in self._loaded.items():
             if thread.has_asked(request_id) and client in self._subscribers[thread_id].clients:
+                if audit.log is not None:
+                    said = "an error" if isinstance(answer, RpcError) else decision_in(answer)
+                    who = {"client": client.number, "name": client.name, "thread": thread_id, "question": request_id}
+                    try:
+                        audit.log.record("question answered", {**who, "answer": said})
+                    except audit.AuditFailed as error:
+                        answer = RpcError(INVALID_REQUEST, str(error))  # which is no yes
                 thread.answer(request_id, answer)
                 return
+
+    def gauges(self) -> Iterator[Gauge]:
+        """What is true of the threads now."""
+        threads = tuple(self._loaded.values())
+        running = [thread for thread in threads if thread.turn_id is not None]
+        waiting = sum(thread.waits_for_answer for thread in running)
+        yield Gauge("treadle_threads_loaded", "Threads in memory.", len(threads))
+        yield Gauge("treadle_turns_running", "Turns that run, those that wait for an answer included.", len(running))
+        yield Gauge("treadle_turns_waiting", "Turns that wait for an approval or an answer.", waiting)
+        queued = sum(thread.has_queue for thread in threads)
+        yield Gauge("treadle_threads_queued", "Threads in memory whose queue has messages.", queued)
 
     # --- memory ---
 
@@ -270,13 +308,16 @@ class LoadedThreads:
             await self.unload_idle(now - IDLE_S, now - EPHEMERAL_IDLE_S)
 
     async def unload_idle(self, kept_before: float, ephemeral_before: float | None = None) -> None:
-        """Unload what nobody subscribes to and has not been used since, each kind of thread after its own time."""
+        """Unload what nobody subscribes to and has not been used since, each kind of thread after its own time.
+
+        A thread stays while a sub-agent of it works: its limits and its interrupts are for that one too.
+        """
         for thread in tuple(self._loaded.values()):
             before = kept_before if ephemeral_before is None or not thread.ephemeral else ephemeral_before
             if not self._unsubscribed(thread) or thread.used_at > before:
                 continue
             async with self.alone(thread.id), thread.idle_since(before) as is_idle:
-                if is_idle and self._unsubscribed(thread):
+                if is_idle and self._unsubscribed(thread) and not self._works_below(thread.id):
                     try:
                         await thread.close_idle()
                     finally:
@@ -285,6 +326,35 @@ class LoadedThreads:
     def _unsubscribed(self, thread: ThreadHandle) -> bool:
         subscribers = self._subscribers.get(thread.id)
         return subscribers is not None and not subscribers.clients
+
+    async def retain(self) -> None:
+        """Delete what is stored no longer by the settings, now and every hour."""
+        while True:
+            try:
+                days = self._server.latest_config.retention.max_age_days
+                if days is not None:
+                    await self._delete_unused(days)
+            except TreadleError as error:  # the settings or the store cannot be used: perhaps in an hour
+                logger.warning("old threads could not be deleted: %s", error)
+            await asyncio.sleep(RETAIN_S)
+
+    async def _delete_unused(self, days: int) -> None:
+        before = now_ms() - days * 86_400_000
+        store = await self._server.store()
+        deleted = 0
+        for each in await store.unused(before):
+            if audit.log is not None:
+                audit.log.record("retention", {"thread": each.id, "days": days})
+            if await store.delete_unused(each.id, before):
+                deleted += 1
+                gone = ThreadDeletedNotification(thread_id=each.id)
+                self._server.broadcast(Event("thread/deleted", gone, None, now_ms()))
+        if deleted:
+            logger.warning("threads were deleted, which nobody has used", {"threads": deleted, "days": days})
+            from treadle.agent.thread.file_undo import forget_missing  # few threads are deleted
+
+            await forget_missing(self._server.home, store)
+            await store.shrink()
 
     # --- the end ---
 

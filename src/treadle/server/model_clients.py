@@ -20,7 +20,7 @@ from treadle.llm.known_providers import OFFLINE
 if TYPE_CHECKING:
     from treadle.agent.thread.thread_state import Settings
     from treadle.config import Config
-    from treadle.llm.provider import KeySource
+    from treadle.llm.provider import KeySource, ProviderConfig
     from treadle.llm.provider_models import ModelListing
     from treadle.server.app import AppServer
 
@@ -121,33 +121,31 @@ class ModelLists:
         self._lists: dict[bytes, tuple[float, Sequence[ModelListing]]] = {}  # until when, by provider
         self._asking = asyncio.Lock()
 
-    async def of(self, config: Config, key: KeySource) -> Sequence[ModelListing]:
-        """What the provider in use lists, with all that is known of each; nothing when it cannot be asked."""
-        provider = config.provider
-        if provider is None:
-            return ()
+    async def of(self, config: Config, provider: ProviderConfig, key: KeySource) -> Sequence[ModelListing]:
+        """What the provider lists, with all that is known of each; nothing when it cannot be asked."""
         name = msgspec.json.encode(provider)
         async with self._asking:  # whoever comes meanwhile gets the same list
             until, offers = self._lists.get(name, (0.0, ()))
             now = asyncio.get_running_loop().time()
             if now >= until:
-                offers = await _ask(config, key, self._environ)
+                offers = await _ask(config, provider, key, self._environ)
                 if len(self._lists) >= MAX_LISTS:
                     self._lists.clear()
                 self._lists[name] = now + (KEPT_S if offers else FAILURE_KEPT_S), offers
         return offers
 
 
-async def _ask(config: Config, key: KeySource, environ: Mapping[str, str] | None) -> Sequence[ModelListing]:
+async def _ask(
+    config: Config, provider: ProviderConfig, key: KeySource, environ: Mapping[str, str] | None
+) -> Sequence[ModelListing]:
     # Loaded with the first list of models that is asked for.
     from treadle.config.model_catalogue import with_known_facts
     from treadle.llm import ModelError
     from treadle.llm.provider_models import list_provider_models
 
-    assert config.provider is not None
     try:
-        found = await list_provider_models(config.provider, login_key=key, environ=environ, deadline_s=DEADLINE_S)
+        found = await list_provider_models(provider, login_key=key, environ=environ, deadline_s=DEADLINE_S)
         return with_known_facts(found, config)
     except ModelError as error:
-        logger.info("no list of models from `%s`: %s", config.provider.id, error.message)
+        logger.info("no list of models from `%s`: %s", provider.id, error.message)
         return ()

@@ -26,6 +26,9 @@ class FakeThread:
         self.waits_for_answer = False
         self.ended = asyncio.Event()
 
+    def mark_loaded(self, loaded: bool) -> None:
+        pass
+
     def on_idle(self, action: object) -> None:
         pass
 

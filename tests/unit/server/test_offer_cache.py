@@ -17,9 +17,11 @@ pytestmark = pytest.mark.anyio
 LIST = (ModelListing(id="a", name="A"),)
 
 
-def config(name: str = "x") -> Any:
-    provider: ProviderConfig = read_provider(name, {"base_url": f"http://127.0.0.1:9/{name}"})
-    return SimpleNamespace(provider=provider)
+CONFIG: Any = None  # only for what the user says of models
+
+
+def provided(name: str = "x") -> ProviderConfig:
+    return read_provider(name, {"base_url": f"http://127.0.0.1:9/{name}"})
 
 
 def key() -> None:
@@ -35,8 +37,8 @@ class Provider:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def ask(self, given: Any, *_: object) -> Sequence[ModelListing]:
-        self.asked.append(given.provider.id)
+    async def ask(self, _config: Any, given: ProviderConfig, *_: object) -> Sequence[ModelListing]:
+        self.asked.append(given.id)
         await self.gate.wait()
         return self.answer
 
@@ -63,15 +65,10 @@ async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-async def test_without_a_provider_there_is_none(provider: Provider) -> None:
-    assert await ModelLists().of(SimpleNamespace(provider=None), key) == ()  # type: ignore[arg-type]
-    assert provider.asked == []
-
-
 async def test_all_who_wait_get_the_answer_to_one_question(provider: Provider) -> None:
     offers = ModelLists()
     provider.gate.clear()
-    waiting = [asyncio.create_task(offers.of(config(), key)) for _ in range(5)]
+    waiting = [asyncio.create_task(offers.of(CONFIG, provided(), key)) for _ in range(5)]
     while not provider.asked:
         await asyncio.sleep(0)
     provider.gate.set()
@@ -85,21 +82,21 @@ async def test_a_list_and_a_failure_are_kept_for_their_time(
 ) -> None:
     offers = ModelLists()
     provider.answer = answer
-    assert await offers.of(config(), key) == answer
+    assert await offers.of(CONFIG, provided(), key) == answer
     clock.now += kept_s - 1
-    assert await offers.of(config(), key) == answer
+    assert await offers.of(CONFIG, provided(), key) == answer
     assert len(provider.asked) == 1
     clock.now += 1
-    await offers.of(config(), key)
+    await offers.of(CONFIG, provided(), key)
     assert len(provider.asked) == 2
 
 
 async def test_each_provider_has_a_list_and_there_are_only_so_many(provider: Provider, clock: Clock) -> None:
     offers = ModelLists()
     for number in range(MAX_LISTS):
-        await offers.of(config(f"p{number}"), key)
-    await offers.of(config("p0"), key)
+        await offers.of(CONFIG, provided(f"p{number}"), key)
+    await offers.of(CONFIG, provided("p0"), key)
     assert len(provider.asked) == MAX_LISTS
-    await offers.of(config("one-more"), key)
-    await offers.of(config("p0"), key)
+    await offers.of(CONFIG, provided("one-more"), key)
+    await offers.of(CONFIG, provided("p0"), key)
     assert provider.asked[-2:] == ["one-more", "p0"]

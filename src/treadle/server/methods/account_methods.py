@@ -116,7 +116,7 @@ async def list_models(call: ServerCall[ModelListParams]) -> ModelListResponse:
     server = call.server
     config = server.shown_config
     provider = config.provider
-    offers = () if provider is None else await server.offers.of(config, server.key_source(provider))
+    offers = () if provider is None else await server.offers.of(config, provider, server.key_source(provider))
     try:
         return catalog(config, call.params, offers)
     except InvalidCursor as error:

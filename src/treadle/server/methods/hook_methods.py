@@ -32,7 +32,7 @@ async def list_hooks(call: ServerCall[HooksListParams]) -> HooksListResponse:
     if call.params.thread_id is not None:
         settings = server.threads.find(call.params.thread_id).settings
         config = server.config_for(settings)
-        cwd = settings.cwd if settings.has_environment else None
+        cwd = settings.cwd if settings.is_local else None
         places.append((settings.cwd, HookPlace(cwd, settings.confinement, server.home)))
     if call.params.thread_id is None or call.params.cwds:
         confinement = config.permissions().sandbox

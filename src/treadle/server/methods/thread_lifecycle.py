@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec import Struct, structs
 
 from treadle.agent.event import Event, now_ms
@@ -207,7 +209,8 @@ async def _unload_with_agents(server: AppServer, thread_id: str, going: list[str
     async with threads.alone(thread_id):
         store = await threads.unload(thread_id)
     if was_loaded:
-        _broadcast_unloaded(server, thread_id)
+        status = ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
+        _broadcast(server, "thread/status/changed", status)
     below = await stored_below(store, thread_id)
     going += [record.id for record in below]
     for record in below:
@@ -227,6 +230,8 @@ async def unarchive(call: ServerCall[ThreadUnarchiveParams]) -> ThreadUnarchiveR
 
 
 async def delete(call: ServerCall[ThreadDeleteParams]) -> Empty:
+    from treadle.agent.thread.file_undo import forget_threads  # few threads are deleted
+
     server, threads = call.server, call.server.threads
     thread_id = check_thread_id(call.params.thread_id)
     going = [thread_id]
@@ -237,6 +242,8 @@ async def delete(call: ServerCall[ThreadDeleteParams]) -> Empty:
                 stored = StoredThread(await threads.unload(each), each)
                 if each == thread_id or await stored.load() is not None:
                     await stored.delete()
+    await asyncio.to_thread(forget_threads, server.home, going)
+    server.spawn((await server.store()).shrink(), "giving back the room of deleted threads")
 
     def announce() -> None:
         for each in going:
@@ -244,11 +251,6 @@ async def delete(call: ServerCall[ThreadDeleteParams]) -> Empty:
 
     call.afterwards(announce)
     return Empty()
-
-
-def _broadcast_unloaded(server: AppServer, thread_id: str) -> None:
-    params = ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
-    _broadcast(server, "thread/status/changed", params)
 
 
 def _broadcast(server: AppServer, method: str, params: Struct) -> None:
