@@ -8,9 +8,9 @@ print(agent.run_conversation("hello").final_response)
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from treadle.errors import load_name
 from treadle.internal_names import internal_name
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         return internal_name(__name__, name)
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return load_name(f"{__name__}.{home}", name)
 
 
 def __dir__() -> list[str]:
@@ -108,12 +108,11 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.host.agent_resources import AgentTurn
     from treadle.host.app_server.faults import FaultContext, error_fault, turn_fault
-    from treadle.host.app_server.host_client import KEY_VARIABLE, login_advice, server_config
+    from treadle.host.app_server.host_client import login_advice, server_config
     from treadle.host.app_server.server_events import ask_of, decision_of, events_of
     from treadle.host.approver import AskPerson, Choice, MAX_AT_ONCE, PersonApprover, shown
     from treadle.host.chat_messages import MAX_CHARS, MAX_LINES_CHARS, MAX_MESSAGE_CHARS, MAX_VERBATIM_CHARS
     from treadle.host.chat_messages import TOOL_PREVIEW, VERBATIM, digest, history_text
-    from treadle.host.engine_items import EngineItems
     from treadle.host.engine_runtime import EngineTurn, engine_fault
     from treadle.host.faults import TAIL_LINES, WrongProcess, aborted_fault, advice, clean, deadline_fault, duration
     from treadle.host.faults import limit_ends, quiet_fault, says_logged_out, startup_fault, stuck_fault, tail

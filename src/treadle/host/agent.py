@@ -78,6 +78,7 @@ class ReviewCounters:
             self.turns_since_memory = self.turns_since_memory or said % self.memory_nudge_interval
 
     def count_user_turn(self, *, remembers: bool) -> None:
+        """A turn of the user: one more without the memory, until it is used."""
         self.user_turn_count += 1
         if remembers and self.memory_nudge_interval:
             self.turns_since_memory += 1
@@ -90,9 +91,11 @@ class ReviewCounters:
             self.turns_since_memory = 0
 
     def memory_is_due(self) -> bool:
+        """Whether so many turns did not use the memory that a review looks for what is to be remembered."""
         return 0 < self.memory_nudge_interval <= self.turns_since_memory
 
     def skills_are_due(self) -> bool:
+        """Whether so many tools were used that a review looks for what can be learned."""
         return 0 < self.skill_nudge_interval <= self.iterations_since_skill
 
     def reviewed(self, *, memory: bool, skills: bool) -> None:
@@ -126,13 +129,13 @@ class HostAgent(ReviewCounters):
         approvals: Asked before something is done that needs a yes, with an `Ask`; without it the answer is no. A plain
             function is called on a thread of its own; a coroutine function on the event loop of who called
             `arun_conversation`, or else on the agent's.
-        store: Where the conversation is kept: True for `conversations.db` in the home, a path, or a
-            `ConversationStore`. Without it nothing is kept.
+        store: Where the conversation is stored: True for `conversations.db` in the home, a path, or a
+            `ConversationStore`. Without it nothing is stored.
         model: The model to ask; else the runtime's own choice.
         cwd: Where commands run.
         timeouts: How long to wait for what.
         clock: Where to look for the time.
-        instructions: What the model is told besides memory and skills.
+        instructions: Instructions for the model besides memory and skills.
         sandbox: What commands may do with files: `read-only`, `workspace-write` or `danger-full-access`.
         session_id: Which conversation of the store to go on with, or to begin; else a new one.
         on_event: Called with every event of a turn, in order, for display; on a thread of its own.
@@ -261,7 +264,7 @@ class HostAgent(ReviewCounters):
 
         Args:
             user_message: What the user says: a text, or parts of text and images; it cannot be empty.
-            **options: For the runtime, such as `model` or `effort`.
+            options: For the runtime, such as `model` or `effort`.
         """
         if self._own.loop.inside():
             raise WrongThread("run_conversation")
@@ -281,7 +284,7 @@ class HostAgent(ReviewCounters):
 
         Args:
             user_message: What the user says: a text, or parts of text and images; it cannot be empty.
-            **options: For the runtime, such as `model` or `effort`.
+            options: For the runtime, such as `model` or `effort`.
         """
         if self._own.loop.inside():
             raise WrongThread("arun_conversation")
@@ -545,7 +548,7 @@ class HostAgent(ReviewCounters):
         if failed:  # the turn could not be run at all: what happened, and the way back
             other = "" if self.runtime_name == "auto" else ' (agent.use_runtime("auto"))'
             final_response = (
-                f"The turn could not be run: {turn.error or ''}\nThe next message starts a new session, which is told "
+                f"The turn could not be run: {turn.error or ''}\nThe next message starts a new session, which is sent "
                 f"what was said before. If that fails too, go on without {self.runtime_name}: `runtime auto`{other}."
             )
         return ConversationResult(

@@ -161,7 +161,13 @@ class AgentTurn:
         """Run it on a session. Raises what the session raises."""
         if self.stopped:
             return _ended("Interrupted before the turn had started.")
-        work = asyncio.create_task(self._on_session(session, user_input), name="turn")
+
+        async def on_session() -> TurnResult:
+            await session.ensure_started()
+            self.opened = True
+            return await session.run_turn(user_input, **self.options)
+
+        work = asyncio.create_task(on_session(), name="turn")
         stopped = asyncio.create_task(self._stopped.wait(), name="stop")
         try:
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -178,11 +184,6 @@ class AgentTurn:
         if self.opened:
             return _ended("The turn did not end after it was interrupted; its session is replaced.")
         return _ended("Interrupted while the runtime was starting.")
-
-    async def _on_session(self, session: Session, user_input: UserInput) -> TurnResult:
-        await session.ensure_started()
-        self.opened = True
-        return await session.run_turn(user_input, **self.options)
 
 
 def _ended(error: str) -> TurnResult:

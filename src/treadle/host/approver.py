@@ -65,7 +65,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 CHOICES: Final[tuple[Choice, ...]] = ("once", "session", "deny")
 MAX_AT_ONCE: Final = 16
-"""Nobody reads more questions than this at a time; threads of callbacks that never end count too."""
+"""Questions at a time; nobody reads more. Threads of callbacks that never end count too."""
 
 
 class PersonApprover:
@@ -123,7 +123,7 @@ class PersonApprover:
             answered()
 
     def withdraw(self) -> None:
-        """Nobody needs to answer any more: what is being asked is declined."""
+        """Decline what is being asked: nobody needs to answer any more."""
         for withdrawn in self._withdrawn:
             if not withdrawn.done():
                 withdrawn.set_result(None)

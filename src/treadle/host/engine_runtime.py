@@ -24,7 +24,6 @@ from treadle.arguments import limit as seconds_or_none
 from treadle.errors import ArgumentValueError, TreadleError
 from treadle.host.approver import Ask, AskPerson
 from treadle.host.chat_messages import history_text
-from treadle.host.engine_items import EngineItems, changed_paths
 from treadle.host.faults import (
     BUSY,
     CLOSED,
@@ -40,6 +39,8 @@ from treadle.host.faults import (
 )
 from treadle.host.runtime import (
     Delta,
+    ItemCompleted,
+    ItemStarted,
     Notice,
     Opened,
     Opening,
@@ -53,7 +54,8 @@ from treadle.host.runtime import (
 from treadle.host.timeouts import TOOL_S
 from treadle.host.tool_server import ToolServer
 from treadle.runners.engine import ApprovalAnswer, ApprovalAsk, Ending, RunOptions, login_status
-from treadle.runners.engine_reports import tool_action
+from treadle.runners.engine_items import EngineItem, EngineItems, changed_paths, session_key
+from treadle.runners.engine_reports import tokens_of, tool_action
 from treadle.runners.run_events import CompletedEvent, ResumeToken, StartedEvent
 from treadle.runners.runner import Runner
 from treadle.secrets import secrets_in
@@ -74,7 +76,7 @@ class EngineRuntime:
     Args:
         engine: The name of an engine, such as `claude`, or a runner that has been set up.
         tool_timeout: Seconds that one of the host's own tools may take; None has no limit.
-        **choices: For an engine by its name, what its runner takes: `command`, `extra_args`, `model`, `effort`, `cwd`,
+        choices: For an engine by its name, what its runner takes: `command`, `extra_args`, `model`, `effort`, `cwd`,
             `env`, `timeouts`.
     """
 
@@ -189,14 +191,6 @@ class EngineRuntime:
 
 # --- the session of an engine ----------------------------------------------------------------------------------------
 
-_COUNTED: Final = (
-    "input_tokens",
-    "cached_input_tokens",
-    "cache_write_input_tokens",
-    "output_tokens",
-    "reasoning_output_tokens",
-)
-
 
 @dataclass(slots=True)
 class EngineThread:
@@ -223,9 +217,9 @@ class EngineThread:
             raise RuntimeFault(_EMPTY)
         if self.token is not None:
             return asked
-        told = (self.opening.instructions or "").strip()
+        instructions = (self.opening.instructions or "").strip()
         seed = history_text(self.opening.history)
-        before = [f"<instructions>\n{told}\n</instructions>"] if told else []
+        before = [f"<instructions>\n{instructions}\n</instructions>"] if instructions else []
         before += [f"<conversation>\n{seed}\n</conversation>"] if seed else []
         return "\n\n".join([*before, asked])
 
@@ -246,16 +240,11 @@ class EngineThread:
         """Add a run to the total, and give that. What an engine counts for its whole session is the total itself."""
         whole = used.get("scope") == "session"
         before = Usage(cost_usd=0.0) if whole or self.total is None else self.total
-        sums = {name: getattr(before, name) for name in _COUNTED}
-        for name in _COUNTED:
-            number = used.get(name)
-            if isinstance(number, int) and not isinstance(number, bool):
-                sums[name] += number
+        sums = {name: getattr(before, name) + more for name, more in tokens_of(used).items()}
         cost = used.get("cost_usd")
         known = isinstance(cost, int | float) and before.cost_usd is not None
         self.total = Usage(
             **sums,
-            total_tokens=sums["input_tokens"] + sums["output_tokens"],
             cost_usd=(before.cost_usd or 0.0) + float(cost or 0.0) if known else None,
         )
         return self.total
@@ -265,8 +254,6 @@ class EngineThread:
 
 # How often a process that was stopped is looked at again.
 _LOOK_S: Final = 0.05
-# Of a command: said to people, or of no effect on what it does.
-_WORDS_ONLY: Final = frozenset({"description", "timeout"})
 
 
 class EngineTurn:
@@ -311,7 +298,8 @@ class EngineTurn:
 
     async def _follow(self) -> None:
         thread = self._thread
-        items = EngineItems(self.id, self._cwd)
+        happened: deque[RuntimeEvent] = deque()
+        items = EngineItems(self.id, self._cwd, _EventSink(happened))
         if thread.opening.tools and self.tools is None and not thread.told_of_tools:
             thread.told_of_tools = True
             names = ", ".join(tool.name for tool in thread.opening.tools)
@@ -325,8 +313,10 @@ class EngineTurn:
                 if isinstance(event, StartedEvent):
                     self._started = True
                     thread.token, thread.id = event.resume, event.resume.value
-                for happened in items.receive(event):
-                    await self._events.put(happened)
+                    happened.append(ThreadNamed(thread.id))
+                items.receive(event)
+                while happened:
+                    await self._events.put(happened.popleft())
                 if isinstance(event, CompletedEvent):
                     ended = await self._ended(event)
         except asyncio.CancelledError:
@@ -387,16 +377,11 @@ class EngineTurn:
             turn_id=self.id,
             detail=dict(asked.detail) or given,
         )
-        # What a yes for the session is a yes to: this tool, this command run in this way, or these files; None when
-        # nobody can say which files.
-        key: tuple[str, ...] | None = ("tool", asked.tool)
-        command, paths = given.get("command"), changed_paths(given)
+        command, key = given.get("command"), session_key(asked.tool, action.kind, given)
         if action.kind == "command" and isinstance(command, str):
-            # How it is run counts too: outside of the engine's sandbox, or in the background.
-            way = {name: value for name, value in given.items() if name not in _WORDS_ONLY}
-            ask, key = changed(ask, kind="command", command=command), ("command", asked.tool, repr(sorted(way.items())))
+            ask = changed(ask, kind="command", command=command)
         elif action.kind == "file_change":
-            ask, key = changed(ask, kind="patch", paths=paths), ("patch", asked.tool, *paths) if paths else None
+            ask = changed(ask, kind="patch", paths=changed_paths(given))
         if key in self._thread.allowed:
             return ApprovalAnswer(allow=True)
         choice = await self._thread.ask(ask)
@@ -414,6 +399,25 @@ class EngineTurn:
             if not _is_stopped(pid):
                 return
             await asyncio.sleep(_LOOK_S)
+
+
+class _EventSink:
+    """The items of a run as events of the turn."""
+
+    def __init__(self, events: deque[RuntimeEvent]) -> None:
+        self._events = events
+
+    def started(self, item: EngineItem) -> None:
+        self._events.append(ItemStarted(item))
+
+    def grown(self, message_id: str, text: str) -> None:
+        self._events.append(Delta(message_id, text))
+
+    def completed(self, item: EngineItem) -> None:
+        self._events.append(ItemCompleted(item))
+
+    def notice(self, text: str) -> None:
+        self._events.append(Notice(text))
 
 
 def _is_stopped(pid: int) -> bool:
@@ -482,7 +486,7 @@ class TurnEvents:
         return event
 
     def close(self, fault: Fault) -> None:
-        """Whoever waits for an event gets this instead."""
+        """End the stream: who waits for an event gets this fault instead."""
         self._events.clear()
         self._closed = fault
         self._there.set()
@@ -519,7 +523,7 @@ def engine_fault(
 
     Args:
         engine: Its name.
-        error: Why, as the run told it.
+        error: Why, as the run reported it.
         ending: How its process ended, if there was one.
         stderr: The last of what it wrote there.
         secrets: Values that must not be shown.

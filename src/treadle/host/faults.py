@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from treadle.errors import TreadleError
-from treadle.secrets import redact, secrets_in
+from treadle.secrets import plain, secrets_in
 
 FaultKind: TypeAlias = Literal[
     "auth",  # nobody is logged in, or the login is not accepted any more
@@ -113,7 +113,7 @@ class AgentBusy(TreadleError):
 
 
 class WrongThread(TreadleError):
-    """Something that waits for the agent was called by the agent itself, which would wait for ever."""
+    """A call that waits for the agent was made by the agent itself, which would wait for ever."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} waits for the agent, so it cannot be called in on_event: call it from another thread")
@@ -131,8 +131,6 @@ class WrongProcess(TreadleError):
 
 TAIL_LINES: Final = 20
 _MAX_TEXT: Final = 2000
-_ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # Nothing else is called like this, wherever it is found.
 _STRONG: Final = re.compile(
     r"invalid_grant|refresh[ _]token|token[ _]refresh|token has expired|expired_token|token_expired"
@@ -191,8 +189,7 @@ def tail(stderr: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _plain(text: str, secrets: Iterable[str]) -> str:
-    # Before anything is cut: half a secret would not be known as one.
-    return redact(_CONTROL.sub("", _ESCAPE.sub("", text)), [*secrets, *secrets_in(os.environ)])
+    return plain(text, [*secrets, *secrets_in(os.environ)])
 
 
 def says_logged_out(primary: str, stderr: str = "") -> bool:
@@ -269,7 +266,7 @@ def stuck_fault(runtime: str, seconds: float, doing: str = "") -> Fault:
 
 
 def quiet_fault(runtime: str, seconds: float) -> Fault:
-    """Nothing came after a tool had ended, and the settings say that this is the end.
+    """The fault of a runtime that was quiet after a tool had ended, where the settings say that this is the end.
 
     Args:
         runtime: What people call it.

@@ -191,7 +191,7 @@ def _lock(folder: GuardedFolder, wait_s: float) -> None:
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 RefusalKind: TypeAlias = Literal[
-    "invalid",  # it cannot be kept in this form
+    "invalid",  # it cannot be stored in this form
     "injection",  # it reads like an attack on the agent, or has a secret in it
     "full",  # it does not fit
     "duplicate",  # it is there already
@@ -210,7 +210,7 @@ _LINKS: Final = (errno.ELOOP, errno.ENOTDIR)
 
 
 class Refused(TreadleError):
-    """Something was not kept, changed or read. Nothing has changed on the disk.
+    """A file was not stored, changed or read. Nothing has changed on the disk.
 
     Args:
         kind: Why, for programs.

@@ -1,4 +1,4 @@
-"""What the host tells the model at the start of a session (`compose`), and its tools in any runtime (`host_tools`):
+"""The instructions of the model at the start of a session (`compose`), and its tools in any runtime (`host_tools`):
 memory, skills, and search in earlier conversations. Each call of a tool has a time limit (`limited`).
 """
 

@@ -103,7 +103,7 @@ _KEYS: Final = re.compile(
 
 
 def find_injection(text: str) -> str | None:
-    """Why a text should not be kept, or shown to a model; None when nothing speaks against it."""
+    """Why a text should not be stored, or shown to a model; None when nothing speaks against it."""
     hidden = _hidden(text)
     if hidden is not None:
         return f"it has a character that nobody can see (U+{ord(hidden):04X})"

@@ -22,9 +22,11 @@ from treadle.arguments import count, one_of
 from treadle.arguments import limit as seconds_or_none
 from treadle.client.codex_config import CodexConfig
 from treadle.client.lifecycle import async_retry_on_overload
+from treadle.client.provider_settings import KEY_VARIABLE
 from treadle.config import Config, ConfigError, find_home, load_config, model_facts
 from treadle.errors import ArgumentError
-from treadle.host.app_server.host_client import KEY_VARIABLE, login_advice
+from treadle.execution.project_files import ProjectFiles
+from treadle.host.app_server.host_client import login_advice
 from treadle.host.app_server.runtime import AppServerRuntime
 from treadle.host.approver import AskPerson
 from treadle.host.chat_messages import text_of
@@ -270,7 +272,7 @@ async def history_items(history: Iterable[Message], cwd: str) -> list[Raw]:
             case "user":
                 parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
                 known = map(_input_part, parts if isinstance(parts, list | tuple) else ())
-                items += await model_items(list(known), cwd)
+                items += await model_items(list(known), [ProjectFiles(cwd, None)])
             case "system" | "developer":
                 items.append(_message("developer", "input_text", text_of(message)))
     return repaired([Raw(msgspec.json.encode(item)) for item in items])

@@ -55,10 +55,14 @@ class LoopThread:
                 raise RuntimeError("the loop has ended")
             if self._loop is None:
                 ready: Future[asyncio.AbstractEventLoop] = Future()
+
+                async def run() -> None:
+                    self._stop = asyncio.Event()
+                    ready.set_result(asyncio.get_running_loop())
+                    await self._stop.wait()
+
                 self._process = os.getpid()
-                self._thread = threading.Thread(
-                    target=lambda: asyncio.run(self._main(ready)), name=self._name, daemon=True
-                )
+                self._thread = threading.Thread(target=lambda: asyncio.run(run()), name=self._name, daemon=True)
                 self._thread.start()
                 self._loop = ready.result()
             return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -85,8 +89,3 @@ class LoopThread:
                 return  # it has ended in this moment
         if not self.inside():
             thread.join(timeout)
-
-    async def _main(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
-        self._stop = asyncio.Event()
-        ready.set_result(asyncio.get_running_loop())
-        await self._stop.wait()

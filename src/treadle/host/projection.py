@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,7 @@ from treadle.protocol.app.items import ThreadItem
 from treadle.tools.command.command_shell import asked
 
 MAX_OUTPUT: Final = 16_000
-"""Of what a command printed: half of it from the beginning, half from the end."""
+"""Characters of what a command printed: half of them from the beginning, half from the end."""
 MAX_RESULT: Final = 4_000
 MAX_ERROR: Final = 1_000
 
@@ -72,9 +72,8 @@ class _Projecting:
     def add(self, item: Any) -> None:
         if isinstance(item, Unknown):
             return
-        read = _TOOLS.get(item.type or "")
-        if read is not None:
-            self._add_tool(item, read(item))
+        if (used := _tool_of(item)) is not None:
+            self._add_tool(item, used)
         elif item.type == "userMessage":
             parts = [{"type": str(part.type), "text": getattr(part, "text", None)} for part in item.content]
             text = content_text(parts)
@@ -87,7 +86,7 @@ class _Projecting:
         elif item.type == "reasoning":
             self._thoughts += [text for text in (*item.summary, *item.content) if text]
         elif (call := item.as_tool_call()) is not None:
-            self._add_tool(call, _dynamic(call))
+            self._add_tool(call, _client_tool(call))
 
     def _add_assistant(self, members: Message) -> None:
         message: Message = {"role": "assistant", **members}
@@ -125,71 +124,66 @@ def _squeezed(text: str) -> str:
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-def _command(item: Any) -> ProjectedTool:
-    printed = item.aggregated_output or ""
-    if len(printed) > MAX_OUTPUT:
-        half = MAX_OUTPUT // 2
-        left_out = len(printed) - 2 * half
-        printed = f"{printed[:half]}\n[… {left_out} characters are left out …]\n{printed[-half:]}"
-    if item.status == "declined":
-        result = DECLINED
-    elif item.exit_code is None and item.status == "failed":
-        result = f"[failed]\n{printed}"
-    else:
-        result = printed if not item.exit_code else f"[exit {item.exit_code}]\n{printed}"
-    return ProjectedTool("exec", "exec_command", {"command": asked(item.command), "cwd": item.cwd}, result)
+def _tool_of(item: Any) -> ProjectedTool | None:
+    """The use of a tool that an item is; None for talk and thoughts, and for a type that somebody has added."""
+    match item.type:
+        case "commandExecution":
+            printed = item.aggregated_output or ""
+            if len(printed) > MAX_OUTPUT:
+                half = MAX_OUTPUT // 2
+                left_out = len(printed) - 2 * half
+                printed = f"{printed[:half]}\n[… {left_out} characters are left out …]\n{printed[-half:]}"
+            if item.status == "declined":
+                result = DECLINED
+            elif item.exit_code is None and item.status == "failed":
+                result = f"[failed]\n{printed}"
+            else:
+                result = printed if not item.exit_code else f"[exit {item.exit_code}]\n{printed}"
+            return ProjectedTool("exec", "exec_command", {"command": asked(item.command), "cwd": item.cwd}, result)
+        case "fileChange":
+            changes = [{"kind": change_kind(change), "path": change.path} for change in item.changes]
+            declined = item.status == "declined"
+            result = DECLINED if declined else f"{item.status}: {patch_summary(item.changes)}"
+            return ProjectedTool("patch", "apply_patch", {"changes": changes}, result)
+        case "mcpToolCall":
+            if item.error is not None:
+                result = f"[error] {_cut(item.error.message, MAX_ERROR)}"
+            elif item.result is None:
+                result = ""
+            else:
+                content, structured = item.result.content, item.result.structured_content
+                texts = [
+                    part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+                ]
+                whole = "\n".join(texts) if texts and len(texts) == len(content) else None
+                result = _cut(
+                    _json(content if structured is None else structured) if whole is None else whole, MAX_RESULT
+                )
+            return ProjectedTool("mcp", f"mcp__{item.server}__{item.tool}", item.arguments, result)
+        case "dynamicToolCall":
+            return _client_tool(item)
+        case "webSearch":
+            action = item.action
+            given = {} if action is None else (dict(action) if isinstance(action, dict) else action.model_dump())
+            named = {name: value for name, value in given.items() if value is not None}
+            result = "" if item.results is None else _cut(_json(item.results), MAX_RESULT)
+            return ProjectedTool("search", "web_search", {**named, "query": item.query}, result)
+        case "collabAgentToolCall":
+            arguments = {"agents": list(item.receiver_thread_ids), "prompt": item.prompt}
+            states = {
+                name: f"{state.status}: {state.message or ''}".rstrip(": ")
+                for name, state in item.agents_states.items()
+            }
+            result = _cut(f"{item.status} {_json(states)}", MAX_RESULT)
+            return ProjectedTool("agent", f"agent__{item.tool}", arguments, result)
+    return None
 
 
-def _patch(item: Any) -> ProjectedTool:
-    changes = [{"kind": change_kind(change), "path": change.path} for change in item.changes]
-    told = f"{item.status}: {patch_summary(item.changes)}"
-    return ProjectedTool("patch", "apply_patch", {"changes": changes}, DECLINED if item.status == "declined" else told)
-
-
-def _mcp(item: Any) -> ProjectedTool:
-    if item.error is not None:
-        result = f"[error] {_cut(item.error.message, MAX_ERROR)}"
-    elif item.result is None:
-        result = ""
-    else:
-        content, structured = item.result.content, item.result.structured_content
-        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-        if texts and len(texts) == len(content):
-            result = _cut("\n".join(texts), MAX_RESULT)
-        else:
-            result = _cut(_json(content if structured is None else structured), MAX_RESULT)
-    return ProjectedTool("mcp", f"mcp__{item.server}__{item.tool}", item.arguments, result)
-
-
-def _dynamic(item: Any) -> ProjectedTool:
+def _client_tool(item: Any) -> ProjectedTool:
     content = [getattr(part, "text", None) or f"[{part.type}]" for part in item.content_items or ()]
     text = _cut("\n".join(content), MAX_OUTPUT)
     name = item.tool if item.namespace is None else f"{item.namespace}__{item.tool}"
     return ProjectedTool("tool", name, item.arguments, text if item.success is not False else f"[error] {text}".strip())
-
-
-def _search(item: Any) -> ProjectedTool:
-    action = item.action
-    given = {} if action is None else (dict(action) if isinstance(action, dict) else action.model_dump())
-    named = {name: value for name, value in given.items() if value is not None}
-    results = "" if item.results is None else _cut(_json(item.results), MAX_RESULT)
-    return ProjectedTool("search", "web_search", {**named, "query": item.query}, results)
-
-
-def _agent(item: Any) -> ProjectedTool:
-    arguments = {"agents": list(item.receiver_thread_ids), "prompt": item.prompt}
-    states = {name: f"{state.status}: {state.message or ''}".rstrip(": ") for name, state in item.agents_states.items()}
-    return ProjectedTool("agent", f"agent__{item.tool}", arguments, _cut(f"{item.status} {_json(states)}", MAX_RESULT))
-
-
-_TOOLS: Final[Mapping[str, Callable[[Any], ProjectedTool]]] = {
-    "commandExecution": _command,
-    "fileChange": _patch,
-    "mcpToolCall": _mcp,
-    "dynamicToolCall": _dynamic,
-    "webSearch": _search,
-    "collabAgentToolCall": _agent,
-}
 
 
 def _json(value: Any) -> str:

@@ -21,7 +21,7 @@ from treadle.host.memory.memory_files import MemoryStore
 from treadle.host.runtime import ItemCompleted, ItemStarted, Message, Opening, Runtime, RuntimeEvent
 from treadle.host.session import Session
 from treadle.host.skill_folders import SkillChange
-from treadle.host.skill_store import SkillStore, told
+from treadle.host.skill_store import SkillStore, change_line
 from treadle.host.timeouts import Clock, Timeouts
 
 MAX_ITERATIONS: Final = 16
@@ -49,8 +49,8 @@ class Reviewer:
 
     Args:
         make_runtime: Makes the runtime of a review: one that runs no tools but those it is given, and not too often.
-        memory: Where to keep what is to be remembered.
-        skills: Where to keep how things are done.
+        memory: Where to store what is to be remembered.
+        skills: Where to store how things are done.
         timeouts: How long to wait for what; `review` is for all of it.
         clock: Where the session looks for the time.
     """
@@ -150,7 +150,7 @@ def _while_it_lasts(tool: Tool, learned: _Learned) -> Tool:
     @functools.wraps(tool.function)
     def call(**arguments: Any) -> Any:
         if learned.over:
-            raise ToolCallError("the review is over; nothing is kept any more")
+            raise ToolCallError("the review is over; nothing is stored any more")
         return tool.function(**arguments)
 
     return Tool(call, name=tool.name, description=tool.description)
@@ -180,7 +180,7 @@ class _Learned:
         self._removed += change.removed
 
     def heard_skill(self, change: SkillChange) -> None:
-        self._skills[told(change)] = None
+        self._skills[change_line(change)] = None
 
     def summary(self) -> str | None:
         """`Learned: 2 memory entries, patched skill deploy-checks`; None when nothing was changed."""

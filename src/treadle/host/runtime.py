@@ -127,13 +127,13 @@ class ThreadNamed(Struct, frozen=True):
 
 
 class ItemStarted(Struct, frozen=True):
-    """Something begins."""
+    """An item begins."""
 
     item: ThreadItem
 
 
 class ItemCompleted(Struct, frozen=True):
-    """Something has ended, and will not change any more. It may come without an `ItemStarted`."""
+    """An item has ended, and will not change any more. It may come without an `ItemStarted`."""
 
     item: ThreadItem
 
@@ -153,7 +153,7 @@ class UsageReported(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """Something that people may want to know, such as a retry. It counts as a sign of life. With `keep` it still
+    """A message for people, such as that of a retry. It counts as a sign of life. With `keep` it still
     matters after the turn, and is in its result too.
     """
 
@@ -163,7 +163,7 @@ class Notice(Struct, frozen=True):
 
 
 class SignOfLife(Struct, frozen=True):
-    """Something happened that needs no event of its own: the turn is alive."""
+    """A sign that the turn is alive, for what needs no event of its own."""
 
 
 class Compacted(Struct, frozen=True):

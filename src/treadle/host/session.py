@@ -54,9 +54,9 @@ from treadle.llm.failure import pause
 logger: logging.Logger = logging.getLogger(__name__)
 
 START_TRIES: Final = 4
-"""Of a turn that the runtime does not take because it has too much to do."""
+"""How often a turn is started that the runtime does not take because it has too much to do."""
 TURN_TRIES: Final = 3
-"""Of a turn that failed before anything was said or done in it."""
+"""How often a turn is run that failed before anything was said or done in it."""
 LONGEST_PAUSE_S: Final = 60.0
 """A provider that wants a longer pause is left alone: a person decides."""
 _MAYBE_DONE: Final = "Some work may have been done already: look before you send it again."
@@ -361,18 +361,19 @@ class Session:
         turn = self._turn
         if turn is None:
             return False
+
+        async def steer() -> bool:
+            await turn.started.wait()
+            if turn.turn_id is None or turn.ended is not None or turn.stop is not None:
+                return False
+            turn.began_work = True
+            return await self.runtime.steer(text)
+
         try:
-            return await within(self.clock, self.timeouts.request, self._steer(turn, text))
+            return await within(self.clock, self.timeouts.request, steer())
         except (RuntimeFault, DeadlineExceeded) as error:
             logger.warning("the turn could not be steered: %s", error)
             return False
-
-    async def _steer(self, turn: WatchedTurn, text: str) -> bool:
-        await turn.started.wait()
-        if turn.turn_id is None or turn.ended is not None or turn.stop is not None:
-            return False
-        turn.began_work = True
-        return await self.runtime.steer(text)
 
     # --- the end ---
 

@@ -124,7 +124,7 @@ def check_document(text: str, name: str) -> None:
 def check_text(text: str) -> None:
     reason = find_injection(text.replace("\r\n", "\n").removeprefix("\ufeff"))
     if reason is not None:
-        raise Refused("injection", f"this is not kept: {reason}. Say in other words what is to be done.")
+        raise Refused("injection", f"this is not stored: {reason}. Say in other words what is to be done.")
 
 
 def file_parts(file: str) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class SkillStore:
             yield root
 
     def skills(self) -> list[StoredSkill]:
-        """All of them, by category and name. One that cannot be used is there too, with its problem."""
+        """The skills by category and name. One that cannot be used is there too, with its problem."""
         with opened(self.folder) as root:
             return [] if root is None else [read_skill(root, place) for place in places(root)]
 
@@ -450,7 +450,7 @@ def skill_tools(store: SkillStore, on_change: OnChange | None, must_read: bool) 
             raise ToolCallError(str(error)) from error
         if on_change is not None:
             on_change(change)
-        return f"Done: {told(change)}."
+        return f"Done: {change_line(change)}."
 
     return [Tool(skills_list), Tool(skill_view), Tool(skill_manage)]
 
@@ -461,7 +461,7 @@ def _given(parameter: str, value: str | None, action: SkillAction) -> str:
     return value
 
 
-def told(change: SkillChange) -> str:
+def change_line(change: SkillChange) -> str:
     """What was done, for a line to a person: `patched skill deploy-checks`."""
     past = {"create": "created", "patch": "patched", "edit": "rewrote", "delete": "deleted"}
     if change.action in past and change.file is None:

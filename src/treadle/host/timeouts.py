@@ -98,7 +98,7 @@ class SystemClock:
 
 
 class DeadlineExceeded(Exception):
-    """Something was not done within its limit."""
+    """The limit of a wait has passed."""
 
 
 async def within(clock: Clock, limit_s: float | None, work: Coroutine[Any, Any, T]) -> T:

@@ -62,8 +62,12 @@ class ToolServer:
         self._clients: dict[_EngineChannel, McpConnection] = {}
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._accept, sock=self._socket)
+        def accept() -> _EngineChannel:
+            channel = _EngineChannel(self._clients)
+            self._clients[channel] = McpConnection(channel, self)
+            return channel
+
+        self._server = await asyncio.get_running_loop().create_unix_server(accept, sock=self._socket)
 
     async def close(self) -> None:
         """Idempotent."""
@@ -75,11 +79,6 @@ class ToolServer:
             client.close()
         await asyncio.gather(*(client.wait_closed() for client in clients))
         self._folder.cleanup()
-
-    def _accept(self) -> _EngineChannel:
-        channel = _EngineChannel(self._clients)
-        self._clients[channel] = McpConnection(channel, self)
-        return channel
 
     def offered(self, *, can_ask: bool) -> Mapping[str, Mapping[str, Any]]:
         return {

@@ -83,7 +83,7 @@ class Transcript:
         self._resumes = found.thread_id is not None
         self._cut_off = found.cut_off
         if found.cut_off:
-            self.notices.append("The last turn was cut off when the program ended; its message is kept.")
+            self.notices.append("The last turn was cut off when the program ended; its message is stored.")
 
     async def begin(self, message: Message) -> None:
         """Store the user's message, before its turn runs. Raises `StoreError`."""
@@ -108,11 +108,11 @@ class Transcript:
         thread has been opened. The thread of a runtime that was replaced is not resumed."""
         before, thread_id = self._thread
         if self._replaced:
-            self.notices.append("The thread of before is not used any more; a new one is told what was said.")
+            self.notices.append("The thread of before is not used any more; a new one is sent what was said.")
         if not self._resumes or thread_id is None:
             return None
         if before != runtime:
-            self.notices.append(f"This conversation was with {before} before; {runtime} is told what was said.")
+            self.notices.append(f"This conversation was with {before} before; {runtime} is sent what was said.")
             return None
         return thread_id
 

@@ -131,7 +131,7 @@ _WORDS: Final = NOTHING_YET | {"agentMessage", "plan", "hookPrompt", "enteredRev
 _NOT_THE_ANSWER: Final = frozenset({"commentary", "partial_answer"})
 
 MAX_NOTICES: Final = 50
-"""Of one turn; nobody reads more."""
+"""Notices of one turn; nobody reads more."""
 
 
 class TurnProgress:

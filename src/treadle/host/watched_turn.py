@@ -125,7 +125,7 @@ class WatchedTurn(TurnProgress):
                 logger.exception("the sink of a session failed at %s", type(event).__name__)
 
     def notice(self, text: str) -> None:
-        """Something that people should know, now and in the result."""
+        """Publish a notice for people, now and in the result."""
         self.notices.append(text)
         self.publish(Notice(text))
 

@@ -8,9 +8,9 @@ async for event in CodexRunner().run("explain what this project does"):
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from treadle.errors import load_name
 from treadle.internal_names import internal_name
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
         RunOptions,
         RunRequest,
         Timeouts,
+        UnknownEngine,
         Waits,
         Withdrawn,
     )
-    from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
+    from treadle.runners.engine_registry import engine_names, find_engine, make_runner
     from treadle.runners.logins import LoginStatus, look_for_login
     from treadle.runners.message_router import EngineEntry, Route, RouteError, Router
     from treadle.runners.native import TreadleRunner
@@ -52,9 +53,11 @@ if TYPE_CHECKING:
         TextDelta,
     )
     from treadle.runners.runner import Run, Runner
+    from treadle.runners.scheduling.cron import Cron
     from treadle.runners.scheduling.job_journal import JournalError, JournalInUse
     from treadle.runners.scheduling.jobs import Job, JobHandle
     from treadle.runners.scheduling.queues import Limits, QueueFull
+    from treadle.runners.scheduling.repeats import Rate, Repeat
     from treadle.runners.scheduling.scheduler import Interrupted, Recovery, Scheduler, SchedulerStats
     from treadle.runners.status import EngineStatus, engine_statuses
 
@@ -64,9 +67,9 @@ _NAMES = {
     "codex": "CodexRunner",
     "engine": (
         "ApprovalAnswer ApprovalAsk CloseInput Ending Engine GiveUp McpCommand Reply ResumeLine RunChoices "
-        "RunOptions RunRequest Timeouts Waits Withdrawn"
+        "RunOptions RunRequest Timeouts UnknownEngine Waits Withdrawn"
     ),
-    "engine_registry": "UnknownEngine engine_names find_engine make_runner",
+    "engine_registry": "engine_names find_engine make_runner",
     "logins": "LoginStatus look_for_login",
     "message_router": "EngineEntry Route RouteError Router",
     "native": "TreadleRunner",
@@ -76,9 +79,11 @@ _NAMES = {
     "projects": "Project ProjectError Projects",
     "run_events": "Action ActionEvent CompletedEvent Event ResumeToken StartedEvent TextDelta",
     "runner": "Run Runner",
+    "scheduling.cron": "Cron",
     "scheduling.job_journal": "JournalError JournalInUse",
     "scheduling.jobs": "Job JobHandle",
     "scheduling.queues": "Limits QueueFull",
+    "scheduling.repeats": "Rate Repeat",
     "scheduling.scheduler": "Interrupted Recovery Scheduler SchedulerStats",
     "status": "EngineStatus engine_statuses",
     "treadle.execution.worktrees": "Worktree WorktreeError Worktrees",
@@ -94,6 +99,7 @@ __all__ = [
     "CloseInput",
     "CodexRunner",
     "CompletedEvent",
+    "Cron",
     "Ending",
     "Engine",
     "EngineEntry",
@@ -115,7 +121,9 @@ __all__ = [
     "ProjectError",
     "Projects",
     "QueueFull",
+    "Rate",
     "Recovery",
+    "Repeat",
     "Reply",
     "ResumeLine",
     "ResumeToken",
@@ -152,7 +160,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _HOME:
         module = _HOME[name]
-        return getattr(import_module(module if module.startswith("treadle.") else f"treadle.runners.{module}"), name)
+        return load_name(module if module.startswith("treadle.") else f"treadle.runners.{module}", name)
     return internal_name(__name__, name)
 
 
@@ -166,6 +174,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.runners.claude import MAX_OPEN
     from treadle.runners.codex import find_exec_only_flag
     from treadle.runners.engine import Output, login_status
+    from treadle.runners.engine_items import EngineItem, EngineItems
     from treadle.runners.engine_process import DEFAULTS, shared_supervisor
     from treadle.runners.engine_registry import BUILT_IN
     from treadle.runners.engine_reports import read_object

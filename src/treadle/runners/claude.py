@@ -6,9 +6,13 @@ is held back until we know which of the two it is.
 
 from __future__ import annotations
 
+import base64
+import mimetypes
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Unpack
 
 import msgspec
@@ -30,11 +34,13 @@ from treadle.runners.engine import (
     plain_prompt,
 )
 from treadle.runners.engine_reports import Notes, add_usage, cut, end_by_code, read_object, short_output, tool_action
-from treadle.runners.logins import LoginStatus, look_for_login, settings_folder
+from treadle.runners.logins import LoginStatus, home_of, look_for_login, settings_folder
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 from treadle.runners.runner import Runner
 
 NAME: Final = "claude"
+# Seconds: without an answer in time claude would go on as if it were a yes. Whoever watches has a limit of his own.
+WATCH_S: Final = 86_400
 MAX_OPEN: Final = 1000
 """Tool calls whose end is waited for; beyond this the oldest are dropped."""
 # What the runner decides itself, and what would make claude use another session than the one that is locked.
@@ -99,8 +105,12 @@ def arguments(request: RunRequest) -> list[str]:
             ",".join(allowed),
         ]
     words += ["-p", "--output-format", "stream-json", "--verbose"]
+    if asks(request) or request.options.images:
+        words += ["--input-format", "stream-json"]
     if asks(request):
-        words += ["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]
+        words += ["--permission-prompt-tool", "stdio"]
+    if request.options.output_schema is not None:
+        words += ["--json-schema", Path(request.options.output_schema).read_text()]
     if request.options.model is not None:
         words += ["--model", request.options.model]
     if request.options.effort is not None:
@@ -290,21 +300,42 @@ def _tool_ended(state: ClaudeState, block: dict[str, Any]) -> Iterator[Output]:
 
 
 def prompt(request: RunRequest) -> bytes:
-    """The prompt as text, or as a message when questions are to be answered after it."""
-    if not asks(request):
+    """The prompt as text, or as a message when it has pictures, or questions are to be answered after it."""
+    if not asks(request) and not request.options.images:
         return plain_prompt(request)
-    hello = {"type": "control_request", "request_id": "initialize", "request": {"subtype": "initialize", "hooks": None}}
-    return _line(hello) + _line({"type": "user", "message": {"role": "user", "content": request.prompt}})
+    content: Any = request.prompt
+    if request.options.images:
+        content = []
+        for file in request.options.images:
+            kind = mimetypes.guess_type(file)[0] or "image/png"
+            data = base64.b64encode(Path(file).read_bytes()).decode()
+            content.append({"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}})
+        content.append({"type": "text", "text": request.prompt})
+    message = _line({"type": "user", "message": {"role": "user", "content": content}})
+    watched = {"PreToolUse": [{"matcher": None, "hookCallbackIds": ["watch"], "timeout": WATCH_S}]}
+    hooks = None if request.options.watch is None else watched
+    hello = {
+        "type": "control_request",
+        "request_id": "initialize",
+        "request": {"subtype": "initialize", "hooks": hooks},
+    }
+    return _line(hello) + message if asks(request) else message
 
 
 def asks(request: RunRequest) -> bool:
     """Whether claude's questions will be answered."""
-    return request.options.approve is not None
+    return request.options.approve is not None or request.options.watch is not None
 
 
 def _question(message: dict[str, Any]) -> Output:
-    """The question of a `control_request`: whether claude may use a tool. Any other is refused."""
+    """The question of a `control_request`: whether claude may use a tool, or is about to (`watch`). Any other is
+    refused."""
     id, request = str(message["request_id"]), message.get("request") or {}
+    call = request.get("input")
+    if request.get("subtype") == "hook_callback" and isinstance(call, dict) and "tool_name" in call:
+        given, detail = call.get("tool_input"), {"tool_use_id": call.get("tool_use_id")}
+        given = given if isinstance(given, dict) else {}
+        return ApprovalAsk(id=id, tool=str(call["tool_name"]), input=given, detail=detail, early=True)
     if request.get("subtype") == "can_use_tool":
         given = request.get("input")
         return ApprovalAsk(
@@ -319,10 +350,14 @@ def _question(message: dict[str, Any]) -> Output:
 def answer(ask: ApprovalAsk, choice: ApprovalAnswer) -> bytes:
     """What is written for a decision."""
     decision: dict[str, Any]
-    if choice.allow:
+    why = choice.message or f"The user does not allow {ask.tool} here."
+    if ask.early:
+        denied = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": why}
+        decision = {} if choice.allow else {"hookSpecificOutput": denied}
+    elif choice.allow:
         decision = {"behavior": "allow", "updatedInput": ask.input if choice.input is None else dict(choice.input)}
     else:
-        decision = {"behavior": "deny", "message": choice.message or f"The user does not allow {ask.tool} here."}
+        decision = {"behavior": "deny", "message": why}
     response = {"subtype": "success", "request_id": ask.id, "response": decision}
     return _line({"type": "control_response", "response": response})
 
@@ -338,6 +373,14 @@ def find_login(environ: Mapping[str, str]) -> LoginStatus:
     )
     folder = settings_folder(environ, "CLAUDE_CONFIG_DIR", ".claude")
     return look_for_login(environ, variables=variables, files=(folder / ".credentials.json",))
+
+
+def own_places(environ: Mapping[str, str]) -> Sequence[str | os.PathLike[str]]:
+    if environ.get("CLAUDE_CONFIG_DIR"):
+        return (settings_folder(environ, "CLAUDE_CONFIG_DIR", ".claude"),)
+    home = home_of(environ)
+    file = home / ".claude.json"
+    return (home / ".claude", file) if file.exists() else (home / ".claude",)
 
 
 ENGINE: Final[Engine[ClaudeState]] = Engine(
@@ -356,8 +399,12 @@ ENGINE: Final[Engine[ClaudeState]] = Engine(
     keeps_input_open=asks,
     answer=answer,
     own_flags=_OURS,
+    watched=True,
     takes_mcp_servers=True,
+    takes_images=True,
+    takes_schema=True,
     orders=(".claude", ".mcp.json"),
+    own_places=own_places,
     login=find_login,
     log_in="claude, and in it /login",
     tested="2.1.197",
@@ -373,7 +420,7 @@ class ClaudeRunner(Runner):
         allowed_tools: Tools that it may use without asking, in its own words: `["Read", "Bash(git *)"]`.
         permission_mode: claude's own rules: `default`, `acceptEdits`, `plan`, `dontAsk`, `bypassPermissions`, …
         stream: Whether the answer also comes in pieces, as `TextDelta`.
-        **choices: As `RunOptions`: `effort` is `low`, `medium`, `high`, `xhigh`, `max`; `approve` is asked
+        choices: As `RunOptions`: `effort` is `low`, `medium`, `high`, `xhigh`, `max`; `approve` is asked
             before claude uses a tool that its own rules neither allow nor forbid; without it such tools are refused.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,6 +100,8 @@ def arguments(request: RunRequest) -> list[str]:
         words += ["--model", request.options.model]
     if request.options.effort is not None:
         words += ["-c", f"model_reasoning_effort={request.options.effort}"]
+    if request.options.sandbox is not None:
+        words += ["-c", "sandbox_mode=danger-full-access"]  # its own cannot be made inside of another
     for server in request.options.mcp_servers:
         settings = {"command": server.command[0], "args": list(server.command[1:]), "tool_timeout_sec": MCP_TIMEOUT_S}
         # Headless it asks nobody, and would refuse them.
@@ -108,6 +111,9 @@ def arguments(request: RunRequest) -> list[str]:
     words += ["exec", "--json", "--skip-git-repo-check", "--color=never"]
     if request.resume is not None:
         words += ["resume", request.resume.value]
+    if request.options.output_schema is not None:
+        words.append(f"--output-schema={os.path.abspath(request.options.output_schema)}")
+    words += [f"--image={os.path.abspath(image)}" for image in request.options.images]
     return [*words, "-"]
 
 
@@ -280,8 +286,11 @@ ENGINE: Final[Engine[CodexState]] = Engine(
     resume=ResumeLine(NAME, "codex resume {}", "codex resume"),
     own_flags=_EXEC_ONLY,
     takes_mcp_servers=True,
+    takes_images=True,
+    takes_schema=True,
     carry=carry,
     orders=(".codex", ".agents"),
+    own_places=lambda environ: (settings_folder(environ, "CODEX_HOME", ".codex"),),
     login=find_login,
     log_in="codex login",
     tested="0.163.0",
@@ -294,7 +303,7 @@ class CodexRunner(Runner):
     Args:
         codex_cmd: The program, or a command line that the arguments are added to.
         extra_args: Words before `exec`, such as `["-c", "key=value"]`.
-        **choices: As `RunOptions`: `effort` is `low`, `medium`, `high`, …; codex cannot ask when it runs headless, so
+        choices: As `RunOptions`: `effort` is `low`, `medium`, `high`, …; codex cannot ask when it runs headless, so
             leave `approve` out.
     """
 

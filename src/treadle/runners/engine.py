@@ -2,7 +2,8 @@
 
 A run of an engine is a process that gets a prompt on its standard input and prints a JSON object per line. An engine
 says how it is called, what its lines mean and how to stop it. What it needs to know during a run is in a state of its
-own, made by `start`. Nothing here waits or reads a clock; only `Engine.login` may read files.
+own, made by `start`. Nothing here waits or reads a clock. `Engine.login` may read files; `arguments` and `prompt` may
+read those that the options of the run name.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from treadle.arguments import option_value, path, seconds, text, texts, variables, words
-from treadle.errors import ArgumentValueError
-from treadle.protocol.exec import SignalName
+from treadle.errors import ArgumentValueError, TreadleError
+from treadle.protocol.exec import Sandbox, SignalName
 from treadle.runners.logins import LoginStatus, unknown_login
 from treadle.runners.run_events import CompletedEvent, Event, ResumeToken
 
@@ -67,12 +68,14 @@ class ApprovalAsk:
         tool: The tool's name.
         input: What it would be called with.
         detail: The question as the engine put it.
+        early: Whether it is one of `RunOptions.watch`: after a yes the engine's own rules decide.
     """
 
     id: str
     tool: str
     input: Mapping[str, Any]
     detail: Mapping[str, Any] = field(default_factory=dict)
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,12 @@ class RunOptions:
         env: Environment variables on top of the inherited ones.
         timeouts: How long it may take.
         approve: Asked before a tool is used, by engines that can ask; without it the engine decides by its own rules.
+        watch: Asked before every call of a tool, also one that the engine allows by its own rules, which decide after
+            a yes; for engines that `watched` says it of.
         mcp_servers: MCP servers for this run, for engines that can be given some.
+        sandbox: What the engine and all that it starts may touch; without it, what the user may.
+        images: Files with pictures for the prompt, for engines that can be given some.
+        output_schema: A file with a JSON Schema that the answer has to fit, for engines that can promise that.
     """
 
     model: str | None = None
@@ -137,15 +145,21 @@ class RunOptions:
     env: Mapping[str, str] | None = None
     timeouts: Timeouts | None = None
     approve: Approve | None = None
+    watch: Approve | None = None
     mcp_servers: Sequence[McpCommand] = ()
+    sandbox: Sandbox | None = None
+    images: Sequence[str | os.PathLike[str]] = ()
+    output_schema: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         # Engines get them on their command line.
         for name in ("model", "effort"):
             if getattr(self, name) is not None:
                 option_value(name, getattr(self, name))
-        if self.cwd is not None:
-            path("cwd", self.cwd)
+        for name, given in (("cwd", self.cwd), ("output_schema", self.output_schema)):
+            if given is not None:
+                path(name, given)
+        object.__setattr__(self, "images", tuple(path("images", image) for image in self.images))
         if self.env is not None:
             variables("env", self.env)
 
@@ -158,7 +172,11 @@ class RunOptions:
             env={**(base.env or {}), **(self.env or {})},
             timeouts=(self.timeouts or Timeouts()).over(base.timeouts or Timeouts()),
             approve=base.approve if self.approve is None else self.approve,
+            watch=base.watch if self.watch is None else self.watch,
             mcp_servers=(*base.mcp_servers, *self.mcp_servers),
+            sandbox=base.sandbox if self.sandbox is None else self.sandbox,
+            images=self.images or base.images,
+            output_schema=base.output_schema if self.output_schema is None else self.output_schema,
         )
 
 
@@ -171,7 +189,11 @@ class RunChoices(TypedDict, total=False):
     env: Mapping[str, str] | None
     timeouts: Timeouts | None
     approve: Approve | None
+    watch: Approve | None
     mcp_servers: Sequence[McpCommand]
+    sandbox: Sandbox | None
+    images: Sequence[str | os.PathLike[str]]
+    output_schema: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +342,11 @@ def find_flag(words: Sequence[str], flags: frozenset[str]) -> str | None:
     return next((word for word in words if word.partition("=")[0] in flags), None)
 
 
+def no_places(environ: Mapping[str, str]) -> Sequence[str]:
+    """The engine writes nothing outside of the project."""
+    return ()
+
+
 def nothing_carried(state: object) -> None:
     """The engine carries nothing from run to run."""
 
@@ -348,11 +375,16 @@ class Engine(Generic[S]):
         carry: What the session's next run gets as `RunRequest.carried`; plain JSON values.
         env: Variables that it needs, under those of the user.
         run_env: Variables of one run, over those of the user; it gets the environment without them.
+        watched: Whether it asks before every call (`RunOptions.watch`).
         takes_mcp_servers: Whether `arguments` or `run_env` tells it of `RunOptions.mcp_servers`.
+        takes_images: Whether `arguments` or `prompt` gives it `RunOptions.images`.
+        takes_schema: Whether `arguments` tells it of `RunOptions.output_schema`.
         drop_env: Variables that it must not inherit.
         version_args: How it is asked for its version.
         orders: Names at the top of a project from which it takes orders without asking (hooks, settings, plug-ins,
             servers of tools): commands of Treadle's own agent that may write the project cannot change them.
+        own_places: What it writes outside of the project, in an environment: settings, login, sessions. It stays open
+            to the engine in a sandbox; what is missing is made, as a folder.
         login: Whether it has a login in an environment; see `look_for_login`. It may read files and sends nothing.
         log_in: What a person types to log in.
         tested: The version that it was tried with; older ones may print lines that are not understood.
@@ -375,10 +407,14 @@ class Engine(Generic[S]):
     carry: Callable[[S], Mapping[str, Any] | None] = nothing_carried
     env: Mapping[str, str] = field(default_factory=dict)
     run_env: Callable[[RunRequest, Mapping[str, str]], Mapping[str, str]] = nothing_set
+    watched: bool = False
     takes_mcp_servers: bool = False
+    takes_images: bool = False
+    takes_schema: bool = False
     drop_env: Sequence[str] = ()
     version_args: Sequence[str] = ("--version",)
     orders: Sequence[str] = ()
+    own_places: Callable[[Mapping[str, str]], Sequence[str | os.PathLike[str]]] = no_places
     login: Callable[[Mapping[str, str]], LoginStatus] = unknown_login
     log_in: str | None = None
     tested: str | None = None
@@ -396,3 +432,12 @@ def login_status(engine: Engine[Any], environ: Mapping[str, str]) -> LoginStatus
     except Exception:
         logger.exception("the login of %s could not be looked for", engine.name)
         return LoginStatus(None)
+
+
+class UnknownEngine(TreadleError):
+    """An engine that does not exist, or cannot be loaded: `name` and `reason`."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+        self.reason = reason

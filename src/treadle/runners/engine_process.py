@@ -24,7 +24,7 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Literal, TypeAlias
 
-from treadle.errors import ExecError
+from treadle.errors import ExecError, needs_linux
 from treadle.execution.bounded_reads import read_in_thread
 from treadle.execution.local_backend import LocalBackend
 from treadle.execution.local_process import LocalProcess
@@ -183,18 +183,32 @@ class EngineProcess:
     async def _problem(self) -> str | None:
         """Why the engine cannot even be started."""
         token, name = self._request.resume, self._engine.name
+        if (problem := needs_linux(f"running {name}")) is not None:
+            return problem
         if token is not None and not self._engine.resume.fits(token.value):
             return f"{token.value!r} is no session of {name}: pass the full id, as in {self._engine.resume.written}"
         if self._request.options.approve is not None and self._engine.answer is None:
             return f"{name} cannot ask for approval when it runs headless: leave `approve` out"
+        if self._request.options.watch is not None and not self._engine.watched:
+            return f"{name} does not ask before every call: leave `watch` out"
         if self._request.options.mcp_servers and not self._engine.takes_mcp_servers:
             return f"{name} cannot be given MCP servers: leave `mcp_servers` out"
+        files = [*self._request.options.images]
+        if files and not self._engine.takes_images:
+            return f"{name} cannot be given pictures: name the file in the prompt"
+        if (schema := self._request.options.output_schema) is not None:
+            if not self._engine.takes_schema:
+                return f"{name} cannot be held to a JSON Schema: ask for that form in the prompt"
+            files.append(schema)
         try:
             is_there = await read_in_thread(lambda: os.path.isdir(self._request.cwd))
+            missing = await read_in_thread(lambda: [file for file in files if not os.access(file, os.R_OK)])
         except TimeoutError:
             return f"{name} cannot work in {self._request.cwd}: its file system does not answer"
         if not is_there:
             return f"{name} cannot work in {self._request.cwd}: there is no such folder"
+        if missing:
+            return f"{os.fspath(missing[0])} cannot be read, and {name} was to be given it"
         if token is not None:
             # A program that died may have left the engine behind, which is on its way to its end.
             record, deadline = SessionState.load(token), time.monotonic() + LEFTOVER_S
@@ -219,6 +233,7 @@ class EngineProcess:
             cwd=self._request.cwd,
             env={**env, **engine.run_env(self._request, env)},
             pipe_stdin=True,
+            sandbox=options.sandbox,
         )
         try:
             self._process = process = await backend.start(params)
@@ -344,7 +359,7 @@ class EngineProcess:
     async def _decide(self, ask: ApprovalAsk) -> None:
         """The caller's answer. What fails is a no."""
         try:
-            approve = self._request.options.approve
+            approve = self._request.options.watch if ask.early else self._request.options.approve
             choice = False if approve is None else await approve(ask)
             answer = choice if isinstance(choice, ApprovalAnswer) else ApprovalAnswer(allow=choice is True)
             data = self._written(ask, answer)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from treadle.errors import TreadleError
 from treadle.own_python import plug_ins
-from treadle.runners.engine import Engine
+from treadle.runners.engine import Engine, UnknownEngine
 from treadle.runners.native import TreadleRunner
 from treadle.runners.runner import Runner
 
@@ -29,15 +28,6 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "treadle": "treadle.runners.native",
 }
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-
-
-class UnknownEngine(TreadleError):
-    """An engine that does not exist, or cannot be loaded: `name` and `reason`."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(reason)
-        self.name = name
-        self.reason = reason
 
 
 def engine_names() -> list[str]:
@@ -76,7 +66,7 @@ def make_runner(name: str, command: str | None = None, **choices: Any) -> Runner
     Args:
         name: Such as `codex`.
         command: The program; the engine's own without it.
-        **choices: What `Runner` takes.
+        choices: What `Runner` takes.
     """
     if name == "treadle" and command is None:
         return TreadleRunner(**choices)

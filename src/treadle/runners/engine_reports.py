@@ -241,6 +241,21 @@ def add_usage(
         used[name] = used.get(name, 0) + value
 
 
+COUNTED: Final = (
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_input_tokens",
+    "output_tokens",
+    "reasoning_output_tokens",
+)
+
+
+def tokens_of(used: Mapping[str, Any]) -> dict[str, int]:
+    """The tokens of a `CompletedEvent.usage`, and all of them as `total_tokens`."""
+    counted = {name: int(number(used.get(name))) for name in COUNTED}
+    return {**counted, "total_tokens": counted["input_tokens"] + counted["output_tokens"]}
+
+
 def number(value: object) -> Any:
     """The value, if it is a number; else 0."""
     return value if isinstance(value, int | float) else 0

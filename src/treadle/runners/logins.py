@@ -32,7 +32,7 @@ class LoginStatus:
 
 
 def unknown_login(environ: Mapping[str, str]) -> LoginStatus:
-    """Nothing is known about the engine's login."""
+    """The status of a login of which nothing is known."""
     return LoginStatus(None)
 
 
@@ -49,7 +49,7 @@ def look_for_login(
     for name in variables:
         if environ.get(name, "").strip():
             return LoginStatus(True, name)
-    home = _home(environ)
+    home = home_of(environ)
     paths = [home / os.fspath(file)[2:] if os.fspath(file).startswith("~/") else Path(file) for file in files]
     shown = [f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path) for path in paths]
     for path, name in zip(paths, shown, strict=True):
@@ -66,7 +66,7 @@ def look_for_login(
 def settings_folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
     """The folder that a variable names, else the usual one below the home of that environment."""
     given = environ.get(variable)
-    return Path(given) if given else _home(environ) / usual
+    return Path(given) if given else home_of(environ) / usual
 
 
 def read_start(file: Path) -> str:
@@ -75,5 +75,6 @@ def read_start(file: Path) -> str:
         return stream.read(_MAX_BYTES).decode("utf-8", "replace")
 
 
-def _home(environ: Mapping[str, str]) -> Path:
+def home_of(environ: Mapping[str, str]) -> Path:
+    """The home of the user in an environment."""
     return Path(environ.get("HOME") or os.path.expanduser("~"))

@@ -66,7 +66,7 @@ class TreadleRunner(Runner):
     Args:
         treadle_cmd: The program, or a command line that the arguments are added to; this Treadle without it.
         extra_args: Words before `exec`, such as `["-c", "key=value"]`.
-        **choices: As `RunOptions`: `treadle exec` asks nobody, so leave `approve` out.
+        choices: As `RunOptions`: `treadle exec` asks nobody, so leave `approve` out.
     """
 
     def __init__(

@@ -6,8 +6,10 @@ becomes notes. A tool is only reported when it has ended, and retries are not re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Unpack
 
 import msgspec
@@ -24,6 +26,7 @@ MAX_CIRCLES: Final = 5
 """Steps without a proper end, one after the other, until it is taken for what it is: opencode would go on for ever."""
 MCP_TIMEOUT_MS: Final = 3_600_000
 _CONTENT: Final = "OPENCODE_CONFIG_CONTENT"
+_INSTRUCTIONS: Final = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")  # the first that is there, as it does itself
 _OWN: Final = frozenset(
     {"--format", "--session", "-s", "--continue", "-c", "--fork", "--attach", "--interactive", "-i"}
 )
@@ -56,18 +59,30 @@ def arguments(request: RunRequest) -> list[str]:
         words += ["--model", request.options.model]
     if request.options.effort is not None:
         words += ["--variant", request.options.effort]
-    return words
+    return [*words, *(f"--file={os.path.abspath(image)}" for image in request.options.images)]
 
 
 def run_env(request: RunRequest, environ: Mapping[str, str]) -> Mapping[str, str]:
     """MCP servers, and that their tools need no yes, which it is told by its settings alone: these go over those of
     files, and keep the user's own. opencode lays rules over each other one by one, so the other tools are as they were.
+
+    It writes into the `.opencode` of a project, and ends when it cannot. A sandbox lets nobody write there, and shows
+    one where there is none: then opencode gets the instructions of the project, and none of its settings.
     """
-    if not request.options.mcp_servers:
+    own = os.path.join(request.cwd, ".opencode", ".gitignore")
+    is_shut_out = request.options.sandbox is not None and not os.path.exists(own)
+    if not request.options.mcp_servers and not is_shut_out:
         return {}
     given = read_object((environ.get(_CONTENT) or "{}").encode())
     if given is None:
         raise ArgumentValueError("env", f"{_CONTENT} is no object of JSON: correct it, or leave it out")
+    more = {}
+    if is_shut_out:
+        more["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
+        paths = (os.path.join(request.cwd, name) for name in _INSTRUCTIONS)
+        found = next((path for path in paths if os.path.isfile(path)), None)
+        if found is not None:
+            given["instructions"] = [*(given.get("instructions") or ()), found]
     servers = {
         server.name: {"type": "local", "command": list(server.command), "enabled": True, "timeout": MCP_TIMEOUT_MS}
         for server in request.options.mcp_servers
@@ -76,7 +91,7 @@ def run_env(request: RunRequest, environ: Mapping[str, str]) -> Mapping[str, str
     rules = given.get("permission")
     rules = {"*": rules} if isinstance(rules, str) else _table(rules)
     content = {**given, "mcp": {**_table(given.get("mcp")), **servers}, "permission": {**rules, **allowed}}
-    return {_CONTENT: msgspec.json.encode(content).decode()}
+    return {**more, _CONTENT: msgspec.json.encode(content).decode()}
 
 
 def new_state(request: RunRequest) -> OpenCodeState:
@@ -193,6 +208,11 @@ def find_login(environ: Mapping[str, str]) -> LoginStatus:
     return look_for_login(environ, variables=PROVIDER_KEYS, files=(data / "opencode" / "auth.json", settings))
 
 
+def own_places(environ: Mapping[str, str]) -> Sequence[Path]:
+    kinds = (("DATA", ".local/share"), ("CONFIG", ".config"), ("STATE", ".local/state"), ("CACHE", ".cache"))
+    return [settings_folder(environ, f"XDG_{kind}_HOME", usual) / "opencode" for kind, usual in kinds]
+
+
 ENGINE: Final[Engine[OpenCodeState]] = Engine(
     name=NAME,
     program="opencode",
@@ -210,7 +230,9 @@ ENGINE: Final[Engine[OpenCodeState]] = Engine(
     own_flags=_OWN,
     run_env=run_env,
     takes_mcp_servers=True,
+    takes_images=True,
     orders=(".opencode", "opencode.json", "opencode.jsonc"),
+    own_places=own_places,
     login=find_login,
     log_in="opencode auth login",
     tested="1.18.33",
@@ -224,7 +246,7 @@ class OpenCodeRunner(Runner):
         opencode_cmd: The program, or a command line that the arguments are added to.
         extra_args: Words behind `run`, such as `["--thinking"]` to hear its thoughts, or `["--auto"]` to allow what is
             not denied; without that, what it would have to ask for is refused.
-        **choices: As `RunOptions`: `model` is `provider/model`, `effort` the variant of the model, such as `high`;
+        choices: As `RunOptions`: `model` is `provider/model`, `effort` the variant of the model, such as `high`;
             opencode cannot ask when it runs headless, so leave `approve` out.
     """
 

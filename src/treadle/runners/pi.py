@@ -7,6 +7,7 @@ decoded.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ def arguments(request: RunRequest) -> list[str]:
         words += ["--thinking", request.options.effort]
     if request.resume is not None:
         words += ["--session", request.resume.value]
-    return words
+    return [*words, *(f"@{os.path.abspath(image)}" for image in request.options.images)]
 
 
 def new_state(request: RunRequest) -> PiState:
@@ -268,7 +269,9 @@ ENGINE: Final[Engine[PiState]] = Engine(
     # It may write its session anew after its last word.
     timeouts=Timeouts(linger=10),
     own_flags=_OWN,
+    takes_images=True,
     orders=(".pi",),
+    own_places=lambda environ: (settings_folder(environ, "PI_CODING_AGENT_DIR", ".pi/agent"),),
     login=find_login,
     log_in="pi, and in it /login",
     tested="0.73.1",
@@ -282,7 +285,7 @@ class PiRunner(Runner):
         pi_cmd: The program, or a command line that the arguments are added to.
         extra_args: Words to add, such as `["--tools", "read,grep"]`.
         provider: Whose model it is; else what pi is configured to use.
-        **choices: As `RunOptions`: `model` may be `provider/model`, `effort` is `off`, `minimal`, `low`, `medium`,
+        choices: As `RunOptions`: `model` may be `provider/model`, `effort` is `off`, `minimal`, `low`, `medium`,
             `high`, `xhigh`; pi goes on with a session only in the `cwd` where it began, and asks nobody, so leave
             `approve` out.
     """

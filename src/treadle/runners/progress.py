@@ -206,7 +206,7 @@ class Progress:
                     _drop_oldest(self._running, KEEP_RUNNING)
 
     def snapshot(self) -> Snapshot:
-        """All that is known now."""
+        """What is known of the run now."""
         started, completed = self._started, self._completed
         resume = started.resume if started else completed.resume if completed else None
         steps = sorted((*self._running.values(), *self._done.values()), key=lambda step: step.number)

@@ -178,7 +178,7 @@ class Projects:
 
     def _unknown(self, alias: str, entries: Mapping[str, Any]) -> ProjectError:
         known = f"the projects are {', '.join(sorted(entries))}" if entries else "there is no project yet"
-        advice = f'to add it, write [projects.{alias}] and path = "/…" into {self.file}'
+        advice = f"to add it: treadle projects add {alias} FOLDER"
         return ProjectError(f"there is no project `{alias}`; {known}; {advice}", "unknown", alias)
 
 

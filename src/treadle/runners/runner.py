@@ -33,7 +33,7 @@ class Runner:
         command: The program, or a command line that the engine's own arguments are added to; the engine's own program
             without it.
         extra_args: Words to add to the engine's arguments.
-        **choices: What can differ from run to run (see `RunOptions`), for all runs that choose nothing else.
+        choices: What can differ from run to run (see `RunOptions`), for all runs that choose nothing else.
     """
 
     def __init__(

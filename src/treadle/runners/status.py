@@ -21,8 +21,8 @@ from treadle.config.home_files import PRIVATE, replace_file
 from treadle.errors import ExecError
 from treadle.execution import Environment
 from treadle.home import home_place
-from treadle.runners.engine import Engine, login_status
-from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine
+from treadle.runners.engine import Engine, UnknownEngine, login_status
+from treadle.runners.engine_registry import engine_names, find_engine
 from treadle.runners.session_lock import RUNS, make_runs_folder
 
 # Node.js on a busy machine: opencode takes a second when nothing else runs.
@@ -172,7 +172,7 @@ async def _look(machine: Environment | None, name: str, ask_in: Mapping[str, str
             else:
                 done = await machine.run([path, *engine.version_args], env=ask_in, timeout=VERSION_S)
                 version = read_version(done.text)
-                problem = None if version else f"`{command}` told no version (exit {done.exit_code})"
+                problem = None if version else f"`{command}` printed no version (exit {done.exit_code})"
         except ExecError as error:
             problem = f"`{command}` failed: {error}"
     tested = read_version(engine.tested or "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.client import CodexConfig
+from treadle.client import KEY_VARIABLE, CodexConfig
 from treadle.errors import ArgumentValueError
-from treadle.host import KEY_VARIABLE, login_advice, server_config
+from treadle.host import login_advice, server_config
 from treadle.own_python import treadle_command
 
 KEY = "sk-0123456789abcdef"

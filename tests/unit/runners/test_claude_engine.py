@@ -479,6 +479,20 @@ def test_answers() -> None:
     assert response(ask, ApprovalAnswer(allow=False))["message"]  # claude wants a reason
 
 
+def test_who_watches_is_asked_before_every_call_and_a_yes_leaves_it_to_the_rules() -> None:
+    watching = RunOptions(watch=ASKING.approve)
+    hello = json.loads(ENGINE.prompt(RunRequest(prompt="x", cwd="/", options=watching)).splitlines()[0])
+    [hook] = hello["request"]["hooks"]["PreToolUse"]
+    call = {"hook_event_name": "PreToolUse", "tool_name": "Read", "tool_input": {"file_path": "a"}, "tool_use_id": "t1"}
+    given = {"subtype": "hook_callback", "callback_id": hook["hookCallbackIds"][0], "input": call}
+    line = {"type": "control_request", "request_id": "q1", "request": given}
+    [ask] = [event for event in play(INIT, line, options=watching) if isinstance(event, ApprovalAsk)]
+    assert (ask.tool, ask.input, ask.detail, ask.early) == ("Read", {"file_path": "a"}, {"tool_use_id": "t1"}, True)
+    assert response(ask, ApprovalAnswer(allow=True)) == {}
+    denied = response(ask, ApprovalAnswer(allow=False, message="no!"))["hookSpecificOutput"]
+    assert (denied["permissionDecision"], denied["permissionDecisionReason"]) == ("deny", "no!")
+
+
 def test_what_nobody_can_answer_is_answered_with_an_error() -> None:
     (reply,) = [event for event in play(INIT, asks("hook_callback"), options=ASKING) if isinstance(event, Reply)]
     refusal = {"subtype": "error", "request_id": "q1", "error": "hook_callback is not supported"}

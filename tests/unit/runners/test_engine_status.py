@@ -34,7 +34,7 @@ def test_installed_missing_old_and_silent(programs: Path) -> None:
     assert (claude.version, claude.outdated, claude.problem) == ("9.1.0", False, None)
     assert (opencode.installed, opencode.problem) == (False, None)
     assert opencode.install is not None
-    assert pi.problem == "`pi --version` told no version (exit 3)"
+    assert pi.problem == "`pi --version` printed no version (exit 3)"
     assert (ours.installed, ours.version is None) == (True, False)
 
 

@@ -71,7 +71,9 @@ def test_an_unknown_one_is_told_with_the_known_ones(projects: Projects, folder: 
         projects.find("web")
     projects.add("api", folder)
     for call in (projects.find, projects.remove):
-        with pytest.raises(ProjectError, match=r"`web`; the projects are api; to add it, .*projects\.toml") as caught:
+        with pytest.raises(
+            ProjectError, match="`web`; the projects are api; to add it: treadle projects add web"
+        ) as caught:
             call("web")
         assert caught.value.kind == "unknown"
 

@@ -21,6 +21,7 @@ from treadle.runners import (
     Ledger,
     Limits,
     QueueFull,
+    Repeat,
     ResumeToken,
     RunOptions,
     Scheduler,
@@ -44,6 +45,9 @@ class SlowJournal:
 
     async def open(self) -> list[UnfinishedJob]:
         return []
+
+    def kept(self) -> tuple[list[Repeat], dict[str, list[float]]]:
+        return [], {}
 
     async def write(self, *lines: JournalLine) -> None:
         safe = asyncio.get_running_loop().create_future()

@@ -1,56 +1,43 @@
 """The client of an `AppServerRuntime`: which app-server is started with which settings, and `HostClient`, the SDK's
 client which also notes notifications outside of the turn being read.
-
-A key only goes into the environment of the server: everybody can read a command line.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from treadle.arguments import text
 from treadle.client.async_client import AsyncAppServerClient
 from treadle.client.codex_config import CodexConfig
 from treadle.client.lifecycle import InitializeResponse, client_info
 from treadle.client.notification import Notification
+from treadle.client.provider_settings import with_provider
 from treadle.client.router import Received, Router
 from treadle.client.sdk_errors import TransportClosedError
-from treadle.errors import ArgumentValueError
 from treadle.host.app_server.server_events import usage_of
 from treadle.host.runtime import Usage
-from treadle.llm.known_providers import KNOWN, OPENAI, OPENAI_KEY_VARIABLE, laid_over
+from treadle.llm.known_providers import KNOWN, OPENAI, OPENAI_KEY_VARIABLE
 from treadle.own_python import treadle_command
 from treadle.protocol.app.accounts import RateLimitSnapshot
 
 EPHEMERAL_ONLY: Final = "treadle/ephemeralThreadsOnly"
 """What the server calls a client that has ephemeral threads alone."""
-KEY_VARIABLE: Final = "TREADLE_HOST_API_KEY"
 
 
 def server_config(
     config: CodexConfig | None, *, provider: str | None, api_key: str | None, base_url: str | None
 ) -> CodexConfig:
     """The caller's own server, or Treadle's as a child; with the provider that was named."""
-    given = {"provider": provider, "api_key": api_key, "base_url": base_url}
-    named = {name: text(name, value) for name, value in given.items() if value is not None}
-    if config is not None and named and (config.url is not None or config.launch_args_override is not None):
-        name, where = next(iter(named)), "launch_args_override" if config.url is None else "url"
-        problem = f"{name} cannot be given to a server that is named by CodexConfig.{where}: set it in its config.toml"
-        raise ArgumentValueError(name, problem)
-    is_ours = config is None or config.codex_bin is None
-    settings = _settings(named, is_ours=is_ours) if named else ()
-    variables = {KEY_VARIABLE: named["api_key"]} if "api_key" in named else {}
-    if config is None:
-        words = [word for setting in settings for word in ("--config", setting)]
-        command = treadle_command(*words, "app-server", "--listen", "stdio://")
-        return CodexConfig(launch_args_override=command, env={"NO_COLOR": "1", **variables})
-    overrides = (*config.config_overrides, *settings)
-    return replace(config, config_overrides=overrides, env={**(config.env or {}), **variables} or None)
+    # Hosts pass an empty text for what they do not have.
+    named = {"provider": provider or None, "api_key": api_key or None, "base_url": base_url or None}
+    chosen = with_provider(config, **named) or CodexConfig()
+    if config is not None:
+        return chosen
+    words = [word for setting in chosen.config_overrides for word in ("--config", setting)]
+    command = treadle_command(*words, "app-server", "--listen", "stdio://")
+    return CodexConfig(launch_args_override=command, env={"NO_COLOR": "1", **(chosen.env or {})})
 
 
 def login_advice(config: CodexConfig | None, *, provider: str | None, has_key: bool) -> str:
@@ -70,33 +57,6 @@ def login_advice(config: CodexConfig | None, *, provider: str | None, has_key: b
     known = KNOWN.get(provider or OPENAI)
     variable = OPENAI_KEY_VARIABLE if known is None else known.table.get("env_key", OPENAI_KEY_VARIABLE)
     return f"Set {variable} (or what config.toml names) to a key that is accepted, or pass api_key=…; then try again."
-
-
-def _settings(named: Mapping[str, str], *, is_ours: bool) -> tuple[str, ...]:
-    provider = named.get("provider", OPENAI)
-    table = {"base_url": named["base_url"]} if "base_url" in named else {}
-    if "api_key" in named:
-        table["env_key"] = KEY_VARIABLE
-    hidden: tuple[str, ...] = ()
-    if not is_ours and table:
-        # The real codex does not let its own providers be changed, and does not know all that we know. By the name
-        # `OpenAI` it would take any server for one that can do what OpenAI's can.
-        called = {"name": provider} if "base_url" in table else {}
-        hidden = (f'shell_environment_policy.set.{KEY_VARIABLE}=""',) if "api_key" in named else ()
-        table = {"name": provider, **laid_over(provider, table), **called}
-        provider = f"treadle_{provider}"
-    elif provider not in KNOWN and table:
-        table = {"name": provider, **table}
-    return (
-        f"model_provider={_toml(provider)}",
-        *(f"model_providers.{provider}.{key}={_toml(value)}" for key, value in table.items()),
-        *hidden,  # from commands; ours hides it by itself
-    )
-
-
-def _toml(value: Any) -> str:
-    """A JSON string or boolean is a TOML one."""
-    return json.dumps(value)
 
 
 # --- the client ------------------------------------------------------------------------------------------------------

@@ -111,6 +111,7 @@ class AppServerRuntime:
 
     @property
     def name(self) -> str:
+        """What the runtime is called."""
         return "app_server"
 
     @property
@@ -197,16 +198,16 @@ class AppServerRuntime:
                 said: Input = (
                     TextInput(user_input) if isinstance(user_input, str) else [_sdk_item(part) for part in user_input]
                 )
-                if not user_input or not wire_input(said):
+                if not user_input:
                     raise RuntimeFault(_EMPTY)
-                given = dict(options)
+                sent, given = wire_input(said), dict(options)
                 limit = seconds_or_none(given.pop("timeout", None))
                 params = self._turn_params(said, given)
             except ArgumentError as error:
                 raise RuntimeFault(Fault(kind="refused", message=str(error))) from None
             self._close_turn()
             await self._take_back(user_input)
-            answer = await self._client.turn_start(self._thread_id, wire_input(said), params=params, timeout=limit)
+            answer = await self._client.turn_start(self._thread_id, sent, params=params, timeout=limit)
             self._said = user_input
             self._read(answer.turn.id)
         return answer.turn.id
@@ -227,7 +228,7 @@ class AppServerRuntime:
         sandbox = given.pop("sandbox", None)
         if isinstance(sandbox, str) and not isinstance(sandbox, Sandbox):
             sandbox = _SANDBOXES[one_of("sandbox", sandbox, [name for name in _SANDBOXES if name])]
-        named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier")}
+        named = {name: given.pop(name, None) for name in ("approval_mode", "source", "turn_service_tier", "max_turns")}
         return turn_params(self._thread_id, said, sandbox=sandbox, has_approval_handler=True, **named, **given)
 
     def _read(self, turn_id: str) -> None:

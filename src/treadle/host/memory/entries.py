@@ -124,7 +124,7 @@ def _new(operation: Operation, others: Sequence[str]) -> str:
         raise Refused("invalid", problem)
     reason = find_injection(content)
     if reason is not None:
-        raise Refused("injection", f"this is not kept: {reason}. Say in other words what is worth knowing.")
+        raise Refused("injection", f"this is not stored: {reason}. Say in other words what is worth knowing.")
     same = _comparable(content)
     if any(_comparable(other) == same for other in others):
         raise Refused("duplicate", "there is an entry that says the same already.")

@@ -81,12 +81,15 @@ class MemoryStore:
             return () if folder is None else parse(_read(folder, name)[1])
 
     def add(self, content: str, target: Target = "memory") -> MemoryChange:
+        """Add an entry."""
         return self.change([Operation(action="add", content=content)], target)
 
     def replace(self, old_text: str, content: str, target: Target = "memory") -> MemoryChange:
+        """Replace the entry that has this text in it."""
         return self.change([Operation(action="replace", content=content, old_text=old_text)], target)
 
     def remove(self, old_text: str, target: Target = "memory") -> MemoryChange:
+        """Remove the entry that has this text in it."""
         return self.change([Operation(action="remove", old_text=old_text)], target)
 
     def change(self, operations: Sequence[Operation], target: Target = "memory") -> MemoryChange:

@@ -3,6 +3,8 @@
     queued ─▶ running ─▶ session ─▶ done     the life of a job
     queued ─▶ done                           cancelled before it ran
     running ─▶ queued                        the scheduler stopped before the runner did anything
+    repeat ─▶ repeat ─▶ … ─▶ repeat_removed  a job that is repeated: again whenever its time has come
+    counted                                  a job of a person, until it does not count any more
 
 A line of the file says one of these about one job, and the `Ledger` is their sum: the jobs that are not done. A line is
 synced to the disk before what it says happens: `queued` before `submit` returns, `running` before the runner is
@@ -21,8 +23,9 @@ import errno
 import fcntl
 import logging
 import os
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,6 +38,7 @@ from treadle.config.home_files import PRIVATE, find_home, replace_file
 from treadle.errors import TreadleError
 from treadle.runners.run_events import ResumeToken
 from treadle.runners.scheduling.jobs import Job
+from treadle.runners.scheduling.repeats import Repeat
 from treadle.runners.session_lock import RUNS, make_runs_folder
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -84,7 +88,26 @@ class JobDone(msgspec.Struct, frozen=True, tag="done"):
     id: str
 
 
-JournalLine: TypeAlias = JobQueued | JobRunning | JobSession | JobDone
+class RepeatStored(msgspec.Struct, frozen=True, tag="repeat"):
+    """A job is repeated, or its times have been seen to until later."""
+
+    repeat: Repeat
+
+
+class RepeatRemoved(msgspec.Struct, frozen=True, tag="repeat_removed"):
+    """A job is not repeated any more."""
+
+    id: str
+
+
+class JobCounted(msgspec.Struct, frozen=True, tag="counted"):
+    """A job of a person counts until then, in seconds since 1970."""
+
+    person: str
+    until: float
+
+
+JournalLine: TypeAlias = JobQueued | JobRunning | JobSession | JobDone | RepeatStored | RepeatRemoved | JobCounted
 
 _decoder: Final[msgspec.json.Decoder[JournalLine]] = msgspec.json.Decoder(JournalLine)
 _encoder: Final = msgspec.json.Encoder()
@@ -119,13 +142,19 @@ class UnfinishedJob:
 
 
 class Ledger:
-    """Entries by id, in the order in which the jobs came."""
+    """Entries by id, in the order in which the jobs came; what is repeated; and what counts for a person."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._entries: dict[str, UnfinishedJob] = {}
+        self.repeats: dict[str, Repeat] = {}
+        self.counted: dict[str, list[float]] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        now = self._clock()
+        counted = {person: [until for until in times if until > now] for person, times in self.counted.items()}
+        self.counted = {person: times for person, times in counted.items() if times}
+        return len(self._entries) + len(self.repeats) + len(self.counted)
 
     def entries(self) -> list[UnfinishedJob]:
         return list(self._entries.values())
@@ -147,6 +176,12 @@ class Ledger:
                     self._resolve(other, session)
             case JobDone(id):
                 self._entries.pop(id, None)
+            case RepeatStored(repeat):
+                self.repeats[repeat.id] = repeat
+            case RepeatRemoved(id):
+                self.repeats.pop(id, None)
+            case JobCounted(person, until):
+                self.counted.setdefault(person, []).append(until)
 
     def _resolve(self, id: str, session: ResumeToken) -> None:
         entry = self._entries[id]
@@ -160,6 +195,8 @@ class Ledger:
                 yield JobRunning(entry.job.id)
                 if entry.session is not None and entry.session != entry.job.resume:
                     yield JobSession(entry.job.id, entry.session)
+        yield from (RepeatStored(repeat) for repeat in self.repeats.values())
+        yield from (JobCounted(person, until) for person, times in self.counted.items() for until in times)
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -212,6 +249,10 @@ class JournalFile:
                 left.unlink()
         self._compact(at_least=0)
         return self._ledger.entries()
+
+    def kept(self) -> tuple[list[Repeat], dict[str, list[float]]]:
+        """What is repeated, and what counts for each person."""
+        return list(self._ledger.repeats.values()), {person: [*times] for person, times in self._ledger.counted.items()}
 
     def _lock(self) -> None:
         # A file of its own: the journal is replaced when it is written anew.
@@ -350,6 +391,10 @@ class JobJournal:
             self._thread.shutdown(wait=False)
             raise
 
+    def kept(self) -> tuple[list[Repeat], dict[str, list[float]]]:
+        """What was repeated, and what counted for each person, when it was opened: before the first `write`."""
+        return self._file.kept()
+
     async def write(self, *lines: JournalLine) -> None:
         """Return when the lines are safe. Raises `JournalError`. They are written even if the caller is cancelled."""
         futures: list[Future[None]] = [Future() for _ in lines]
@@ -394,6 +439,9 @@ class NoJournal:
 
     async def open(self) -> list[UnfinishedJob]:
         return []
+
+    def kept(self) -> tuple[list[Repeat], dict[str, list[float]]]:
+        return [], {}
 
     async def write(self, *lines: JournalLine) -> None:
         pass

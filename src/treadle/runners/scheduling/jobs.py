@@ -41,6 +41,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         cwd: Where it works.
         timeouts: How long it may take.
         meta: What the caller wants back with it: JSON values, such as the chat that asked.
+        person: Who asked for it, where `Limits(rate=…)` counts.
         id: Its name; no other job that waits or runs has it.
     """
 
@@ -52,6 +53,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cwd: str | None = None
     timeouts: Timeouts | None = None
     meta: dict[str, Any] = {}
+    person: str | None = None
     # Has no default as far as `omit_defaults` goes: the name is always written down.
     id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -116,10 +118,12 @@ class JobHandle:
 
     @property
     def id(self) -> str:
+        """The id of the job."""
         return self._job.id
 
     @property
     def job(self) -> Job:
+        """What is to be done."""
         return self._job
 
     @property

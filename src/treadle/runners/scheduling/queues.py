@@ -13,17 +13,20 @@ from typing import Generic, NamedTuple, TypeVar
 
 from treadle.errors import TreadleError
 from treadle.runners.run_events import ResumeToken
+from treadle.runners.scheduling.repeats import Rate
 
 K = TypeVar("K", bound=Hashable)
 
 
 class QueueFull(TreadleError):
-    """The queue is full: `limit` names the limit, `size` is its number."""
+    """A limit is reached: `limit` names it, `size` is its number. `retry_at`, in seconds since 1970, is when there is
+    room again, where that is known."""
 
-    def __init__(self, limit: str, size: int, message: str) -> None:
+    def __init__(self, limit: str, size: int, message: str, retry_at: float | None = None) -> None:
         super().__init__(message)
         self.limit = limit
         self.size = size
+        self.retry_at = retry_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +37,15 @@ class Limits:
         running: Jobs that run at once; each is a process with a model behind it. The others wait.
         queued: Jobs that wait, in all. One more is refused with `QueueFull`.
         depth: Jobs that wait for one session. One more is refused with `QueueFull`.
+        rate: Jobs that one person (`Job.person`) may submit in some time. One more is refused with `QueueFull`.
+        repeats: Jobs that are repeated. One more is refused with `QueueFull`.
     """
 
     running: int = 32
     queued: int = 1000
     depth: int = 100
+    rate: Rate | None = None
+    repeats: int = 100
 
 
 class QueueStats(NamedTuple):

@@ -15,18 +15,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from treadle.arguments import seconds
+from treadle.arguments import seconds, text
 from treadle.errors import ArgumentValueError, TreadleError
 from treadle.runners.run_events import CompletedEvent, Event, ResumeToken
+from treadle.runners.scheduling.cron import Cron
 from treadle.runners.scheduling.job_journal import (
     CLOSE_S,
+    JobCounted,
     JobDone,
     JobJournal,
     JobQueued,
@@ -35,12 +39,15 @@ from treadle.runners.scheduling.job_journal import (
     JournalError,
     JournalLine,
     NoJournal,
+    RepeatRemoved,
+    RepeatStored,
     UnfinishedJob,
     encode,
     journal_path,
 )
 from treadle.runners.scheduling.jobs import Attempt, Job, JobHandle, OnEvent, RunnerLike, failed
 from treadle.runners.scheduling.queues import Limits, QueueFull, SessionQueues
+from treadle.runners.scheduling.repeats import PersonRates, Repeat, Repeats
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -51,6 +58,7 @@ CANCELLED_EARLY: Final = "cancelled before it started"
 STOPPED: Final = "interrupted: the scheduler was stopped"
 STOPPED_EARLY: Final = "the scheduler was stopped before it started"
 KEPT: Final = f"{STOPPED_EARLY}; it is kept for the next start"
+_LOOK_S: Final = 60.0
 ORPHANED: Final = "not started: the job that it follows ended before its session was known"
 
 
@@ -88,11 +96,13 @@ class Recovery:
         queued: The jobs that wait or run again, those that go on among them, in their old order.
         interrupted: The jobs that were running.
         orphaned: Follow-ups of an interrupted job whose session is unknown; they were dropped.
+        repeats: What is repeated. Of a time that passed meanwhile there is one job, at once.
     """
 
     queued: list[JobHandle]
     interrupted: list[Interrupted]
     orphaned: list[Job]
+    repeats: list[Repeat] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -182,9 +192,20 @@ class Scheduler:
         self._recovering = asyncio.Lock()
         self._open = False
         self._completed = self._refused = 0
+        self._clock = time.time
+        self._limits = limits or Limits()
+        self._rates = PersonRates(self._limits.rate)
+        self._repeats = Repeats()
+        self._kept_repeats: list[Repeat] = []
+        self._on_repeat: dict[str, OnEvent | None] = {}
+        self._repeating = asyncio.Lock()  # what is repeated is changed by one at a time, in memory and in the journal
+        self._changed = asyncio.Event()  # there is another first time
+        self._ticker: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Scheduler:
+    async def __aenter__(self) -> Self:
         self._found = await self._journal.open()
+        self._kept_repeats, counted = self._journal.kept()
+        self._rates = PersonRates(self._limits.rate, counted)
         self._open = True
         return self
 
@@ -196,6 +217,7 @@ class Scheduler:
         await asyncio.shield(asyncio.ensure_future(self._close()))
 
     def stats(self) -> SchedulerStats:
+        """How many jobs run and wait, and how many have ended or were refused."""
         return SchedulerStats(*self._queues.stats(), completed=self._completed, refused=self._refused)
 
     @property
@@ -222,9 +244,23 @@ class Scheduler:
         if after is not None and after.session is None and after not in self._queues:
             self._complete(handle, failed(handle, ORPHANED))
             return handle
+        now, counted = self._clock(), None
+        if job.person is not None and (retry_at := self._rates.full_until(job.person, now)) is not None:
+            self._refused += 1
+            assert self._limits.rate is not None
+            most, wait = self._limits.rate.jobs, retry_at - now
+            what = f"{job.person} has submitted {most} jobs in {self._limits.rate.per_s:g} s, and the limit is {most}"
+            raise QueueFull("rate", most, f"{what}: the next one in {wait:.0f} s", retry_at)
         behind = self._enqueue(handle, after)
+        if job.person is not None:
+            counted = self._rates.count(job.person, now)
+        await self._store(handle, behind, *([JobCounted(job.person or "", counted)] if counted is not None else []))
+        return handle
+
+    async def _store(self, handle: JobHandle, behind: JobHandle | None, *more: JournalLine) -> None:
+        """Store a job that has its place in the queue, and let it run; one that cannot be stored is taken out."""
         try:
-            await self._journal.write(JobQueued(job, None if behind is None else behind.id))
+            await self._journal.write(JobQueued(handle.job, None if behind is None else behind.id), *more)
         except BaseException as error:
             if self._queues.drop(handle) is not None:
                 del self._jobs[handle.id]
@@ -234,15 +270,101 @@ class Scheduler:
             raise
         self._queues.confirm(handle)
         self._start_next()
-        return handle
+
+    # --- jobs that are repeated ---
+
+    @property
+    def repeats(self) -> list[Repeat]:
+        """What is repeated."""
+        return self._repeats.all()
+
+    async def repeat(self, job: Job, cron: str, *, zone: str = "UTC", on_event: OnEvent | None = None) -> Repeat:
+        """Run a job whenever its time comes, also after a restart and a `recover`. One that is repeated under this id
+        already is replaced; times that were missed meanwhile still count.
+
+        A time at which the job before is not done yet is left out, and so is one for which there is no place.
+
+        Args:
+            job: What to run. Give it an id of your own: it is what the repetition is called.
+            cron: When: five fields, such as `30 9 * * mon-fri`; see `Cron`.
+            zone: In the time of which zone.
+            on_event: Called with each of its jobs and their events. It must not block.
+
+        Raises `QueueFull`, `JournalError` and `ArgumentValueError`; then nothing was changed.
+        """
+        job = self._checked(job, None)
+        Cron(text("cron", cron), text("zone", zone))  # a wrong expression is refused before anything is written
+        async with self._repeating:
+            before = self._repeats.find(job.id)
+            if before is None and len(self._repeats) >= self._limits.repeats:
+                most = self._limits.repeats
+                what = f"{most} jobs are repeated, and that is the limit: stop one, or raise Limits(repeats=…)"
+                raise QueueFull("repeats", most, what)
+            same = before is not None and (before.cron, before.zone) == (cron, zone)
+            last = before.last if before is not None and same else self._clock()
+            repeat = Repeat(job=job, cron=cron, zone=zone, last=last)
+            await self._journal.write(RepeatStored(repeat))
+            self._take_up([repeat], on_event)
+        return repeat
+
+    async def stop_repeating(self, id: str) -> bool:
+        """Repeat a job no more; what runs goes on. False when it is not repeated. Raises `JournalError`.
+
+        Args:
+            id: The id of the job that was given to `repeat`.
+        """
+        self._check_open()
+        async with self._repeating:
+            if self._repeats.find(id) is None:
+                return False
+            await self._journal.write(RepeatRemoved(id))
+            self._repeats.remove(id)
+            return True
+
+    def _take_up(self, repeats: Sequence[Repeat], on_event: OnEvent | None) -> None:
+        for repeat in repeats:
+            try:
+                self._repeats.put(repeat)
+            except ArgumentValueError as error:  # of another machine, which knew its time zone
+                logger.error("job %s is not repeated: %s", repeat.id, error)
+            self._on_repeat[repeat.id] = on_event
+        if repeats and self._ticker is None:
+            self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        self._changed.set()
+
+    async def _tick(self) -> None:
+        """Submit what is repeated when its time comes, until the end of the scheduler."""
+        while True:
+            self._changed.clear()
+            async with self._repeating:
+                for repeat, job in self._repeats.due(self._clock()):
+                    self._repeats.put(repeat)
+                    await self._run_again(repeat, job)
+            next_at = self._repeats.next_at()
+            # Not longer at a time: the clock of the machine may be set, or may have stood still with it.
+            wait = _LOOK_S if next_at is None else min(max(next_at - self._clock(), 0.0), _LOOK_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+
+    async def _run_again(self, repeat: Repeat, job: Job) -> None:
+        if any(id.startswith(f"{repeat.id}@") for id in self._jobs):
+            logger.warning("job %s is not run now: the one before is not done", job.id)
+            await self._journal.note(RepeatStored(repeat))
+            return
+        handle = JobHandle(job, self._cancel, _listener(job, self._on_repeat.get(repeat.id)))
+        try:
+            await self._store(handle, self._enqueue(handle, None), RepeatStored(repeat))
+        except (QueueFull, JournalError) as error:
+            logger.warning("job %s is not run now: %s", job.id, error)
 
     def _checked(self, job: Job, after: JobHandle | None) -> Job:
         """The job as it is stored: with the session of the one before, and with an absolute directory, because whoever
         runs it after a restart may be somewhere else. Raises when it cannot be added."""
         self._check_open()
-        if self._found:
+        if count := len(self._found) + len(self._kept_repeats):
             raise TreadleError(
-                f"in the journal are jobs of an earlier scheduler ({len(self._found)}): "
+                f"in the journal are jobs of an earlier scheduler ({count}): "
                 'first call `await scheduler.recover("continue")` or `recover("drop")`'
             )
         if job.id in self._jobs:
@@ -297,6 +419,7 @@ class Scheduler:
                 await self._journal.write(*plan.lines)
                 self._check_open()
             self._found = []
+            repeats, self._kept_repeats = self._kept_repeats, []
         handles: list[JobHandle] = []
         for job, after in plan.jobs:
             handle = JobHandle(job, self._cancel, _listener(job, on_event))
@@ -304,7 +427,8 @@ class Scheduler:
             self._queues.confirm(handle)
             handles.append(handle)
         self._start_next()
-        return Recovery(handles, plan.interrupted, plan.orphaned)
+        self._take_up(repeats, on_event)
+        return Recovery(handles, plan.interrupted, plan.orphaned, self.repeats)
 
     def _start_next(self) -> None:
         while self._open and (handle := self._queues.take()) is not None:
@@ -381,6 +505,9 @@ class Scheduler:
         handle.complete(completed)
 
     async def _close(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.wait({self._ticker})
         waiting: list[JobHandle] = []
         for handle in self._jobs.values():
             if (orphans := self._queues.drop(handle)) is not None:
