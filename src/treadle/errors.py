@@ -8,6 +8,8 @@
     ├── MalformedMessage   a frame that is no JSON-RPC message
     ├── RpcError           the other side answered a request with an error (`code`, `message`, `data`)
     ├── ExecError          the execution layer refused or failed (`code`, `message`)
+    │   ├── OutcomeUnknown a connection was lost before the answer: it was done, or it was not
+    │   ├── ExecDenied     a client of an exec-server, or its sandbox, has no right to it
     │   ├── ExecTimeout    a command, or an answer, took too long; also a `TimeoutError` (`output`)
     │   └── SandboxRefused    a command cannot be confined as it was asked for, so it was not run
     ├── ModelError         a model gave no response, or not to its end (`treadle.llm`)
@@ -23,6 +25,8 @@ Callers look at fields, never at texts.
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from typing import Any, Final
 
 INVALID_REQUEST: Final = -32600
@@ -96,7 +100,7 @@ class RpcError(TreadleError):
 
 
 class ExecError(TreadleError):
-    """Something could not be done with a process or a file.
+    """A process or a file could not be used as it was asked for.
 
     `code` is the JSON-RPC code that the exec-server protocol uses for it, also when no server is involved. `errno` is
     the operating system's number, when a program could not be started on this machine.
@@ -109,8 +113,19 @@ class ExecError(TreadleError):
         self.errno: int | None = errno
 
 
+class ExecDenied(ExecError):
+    """The rights of a client, or the sandbox that it asked for, do not allow it."""
+
+    def __init__(self, message: str, code: int = INVALID_REQUEST) -> None:
+        super().__init__(message, code)
+
+
 class SandboxRefused(ExecError):
-    """Something cannot be confined as it was asked for, so nothing was run."""
+    """A command cannot be confined as it was asked for, so nothing was run."""
+
+
+class OutcomeUnknown(ExecError):
+    """The connection was lost before the answer: the request was carried out, or it was not."""
 
 
 class ExecTimeout(ExecError, TimeoutError):
@@ -119,3 +134,24 @@ class ExecTimeout(ExecError, TimeoutError):
     def __init__(self, message: str, output: bytes = b"") -> None:
         super().__init__(message)
         self.output = output
+
+
+def needs_linux(what: str) -> str | None:
+    """Why something cannot be done on this system, and what to do instead; None on Linux."""
+    if sys.platform.startswith("linux"):
+        return None
+    return (
+        f"{what} needs Linux, and this is {sys.platform}: use a server on a Linux machine, as with "
+        "CodexConfig(url='wss://HOST:PORT'), or do this in a Linux container"
+    )
+
+
+def load_name(module: str, name: str) -> object:
+    """A public name, from the module that has it. Where only the system is to blame that it cannot be loaded, the error
+    says so."""
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError):
+        if (missing := needs_linux(f"{'.'.join(module.split('.')[:2])}.{name}")) is None:
+            raise
+        raise ImportError(missing) from None

@@ -50,7 +50,7 @@ class EventLog(Generic[E]):
     """An append-only log that numbers its events from 1.
 
     Retention: the oldest events go when more than `max_bytes` or `max_events` are held, except those appended with
-    `keep=True` (the owner promises that they are few). Readers are told what went (`Gap`).
+    `keep=True` (the owner promises that they are few). Readers get a `Gap` for what was dropped.
 
     Flow: `full` is true while the slowest cursor is more than `high_water` bytes behind. A producer that can stop its
     source does so while the log is full and goes on when it `has_room`; `on_progress` is called when a reader moved.

@@ -56,10 +56,11 @@ PINNED: Final = {"treadle", *_DEPENDENCIES, *_OPTIONAL, *_OF_LIBRARY, *sys.stdli
 """Modules that we may import at any time, by the first part of their names."""
 
 _DESCRIPTIONS: Final = (".dist-info", ".egg-info")
-_BOOT: Final = (
+BOOT: Final = (
     "import sys; sys.path += [folder for folder in sys.argv.pop(1).split('\\n') if folder not in sys.path]; "
     "sys.argv[0] = 'treadle'; from treadle.cli import main; raise SystemExit(main())"
 )
+"""The code that runs Treadle from the folders of its first argument: Python's `-c`."""
 
 
 # --- children ---
@@ -81,22 +82,27 @@ def isolated_python(*words: str, program: str | None = None) -> list[str]:
 
 def treadle_command(*words: str) -> list[str]:
     """The command line of `treadle WORDS` with the Treadle of this process, wherever that was found."""
-    return [*isolated_python("-c", _BOOT, "\n".join(_folders())), *words]
+    return [*isolated_python("-c", BOOT, "\n".join(_folders())), *words]
 
 
 @cache
 def _folders() -> list[str]:
     """Where this process finds Treadle and its dependencies. The child has most of these on its path anyway."""
+    return list(dict.fromkeys(map(os.path.dirname, own_packages())))
+
+
+def own_packages() -> list[str]:
+    """The folders and files of Treadle and its dependencies, as this process finds them."""
     # The folder of a script, or the working directory, is the first on the path: asked last, it is hardly ever needed.
     others = _others()[::-1]
-    found = {PACKAGES: None}
+    found = [os.path.join(PACKAGES, "treadle")]
     for name in _DEPENDENCIES:
         path = [*_installed(), PACKAGES, *(folder for folder in others if name in _offer(folder))]
         spec = machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.origin is not None:
             module = spec.origin if spec.submodule_search_locations is None else os.path.dirname(spec.origin)
-            found[os.path.dirname(os.path.abspath(module))] = None
-    return list(found)
+            found.append(os.path.abspath(module))
+    return found
 
 
 # --- this process ---

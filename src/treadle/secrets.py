@@ -10,6 +10,8 @@ HIDDEN: Final = "…"
 _NAME: Final = re.compile(r"key|secret|token|passw|pwd|credential|auth|cookie|header|query_param", re.IGNORECASE)
 _KEY: Final = re.compile(r"\b(?:sk|pk|ghp|gho|ghs|xox[abps]|glpat)[-_][A-Za-z0-9_-]{8,}")
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
+_ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SECRET_PATH: Final = re.compile(r"(?<=[^/:])/[\w-]{32,}/?$")
 _WORDS: Final = re.compile(r"\"([^\"]*)\"|'([^']*)'|([^\s\"'={},\[\]]+)")
 _DIRECTORIES: Final = frozenset({"PWD", "OLDPWD"})
@@ -62,6 +64,12 @@ def redact(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     return _BEARER.sub(r"\1 [redacted]", _KEY.sub("[redacted]", text))
+
+
+def plain(text: str, secrets: Iterable[str]) -> str:
+    """What a program wrote, as it may be shown: without these values, colours and control characters. To be cut after
+    it: half a secret would not be known as one."""
+    return redact(_CONTROL.sub("", _ESCAPE.sub("", text)), secrets)
 
 
 def learn(values: Iterable[str]) -> None:

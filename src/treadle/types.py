@@ -75,6 +75,11 @@ from treadle.protocol.app.config import PermissionProfileListParams, PermissionP
 from treadle.protocol.app.config import PermissionProfileSummary, ProjectConfigLayerSource
 from treadle.protocol.app.config import SessionFlagsConfigLayerSource, SystemConfigLayerSource, UserConfigLayerSource
 from treadle.protocol.app.config import WriteStatus
+from treadle.protocol.app.environment_messages import EnvironmentAddParams, EnvironmentAddResponse
+from treadle.protocol.app.environment_messages import EnvironmentInfoParams, EnvironmentInfoResponse
+from treadle.protocol.app.environment_messages import EnvironmentListParams, EnvironmentListResponse, EnvironmentShell
+from treadle.protocol.app.environment_messages import EnvironmentStatusParams, EnvironmentStatusResponse
+from treadle.protocol.app.environment_messages import ListedEnvironment
 from treadle.protocol.app.extensions import ExternalAgentConfigDetectParams, ExternalAgentConfigDetectResponse
 from treadle.protocol.app.extensions import HookCompletedNotification, HookErrorInfo, HookEventName, HookExecutionMode
 from treadle.protocol.app.extensions import HookHandlerType, HookMetadata, HookOutputEntry, HookOutputEntryKind
@@ -156,11 +161,11 @@ from treadle.protocol.app.models import ModelProviderCapabilitiesReadParams, Mod
 from treadle.protocol.app.models import ModelServiceTier, ModelUpgradeInfo, MultiAgentVersion, ReasoningEffortOption
 from treadle.protocol.app.notifications import AgentMessageDeltaNotification, CommandExecutionOutputDeltaNotification
 from treadle.protocol.app.notifications import ConfigWarningNotification, ContextCompactedNotification
-from treadle.protocol.app.notifications import DeprecationNoticeNotification, ErrorNotification
-from treadle.protocol.app.notifications import FileChangeOutputDeltaNotification, FileChangePatchUpdatedNotification
-from treadle.protocol.app.notifications import ItemCompletedNotification, ItemStartedNotification
-from treadle.protocol.app.notifications import McpToolCallProgressNotification, ModelRerouteReason
-from treadle.protocol.app.notifications import ModelReroutedNotification, PlanDeltaNotification
+from treadle.protocol.app.notifications import DeprecationNoticeNotification, EnvironmentConnectionNotification
+from treadle.protocol.app.notifications import ErrorNotification, FileChangeOutputDeltaNotification
+from treadle.protocol.app.notifications import FileChangePatchUpdatedNotification, ItemCompletedNotification
+from treadle.protocol.app.notifications import ItemStartedNotification, McpToolCallProgressNotification
+from treadle.protocol.app.notifications import ModelRerouteReason, ModelReroutedNotification, PlanDeltaNotification
 from treadle.protocol.app.notifications import ReasoningSummaryPartAddedNotification
 from treadle.protocol.app.notifications import ReasoningSummaryTextDeltaNotification, ReasoningTextDeltaNotification
 from treadle.protocol.app.notifications import ServerRequestResolvedNotification, TerminalInteractionNotification
@@ -184,15 +189,16 @@ from treadle.protocol.app.settings import ReadOnlySandboxPolicy, ReasoningEffort
 from treadle.protocol.app.settings import SandboxPolicy, Settings, ThreadSettings, ThreadSettingsUpdateParams
 from treadle.protocol.app.settings import ThreadSettingsUpdateResponse, TurnEnvironmentParams, WantedEffort
 from treadle.protocol.app.settings import WorkspaceWriteSandboxPolicy
-from treadle.protocol.app.thread_history import ItemThreadItemsListAnchor, ThreadInjectItemsParams
-from treadle.protocol.app.thread_history import ThreadInjectItemsResponse, ThreadItemEntry, ThreadItemsListAnchor
-from treadle.protocol.app.thread_history import ThreadItemsListCursor, ThreadItemsListParams, ThreadItemsListResponse
-from treadle.protocol.app.thread_history import ThreadItemsReadParams, ThreadItemsReadResponse, ThreadRevertParams
-from treadle.protocol.app.thread_history import ThreadRevertResponse, ThreadRollbackParams, ThreadRollbackResponse
-from treadle.protocol.app.thread_history import ThreadSearchOccurrence, ThreadSearchOccurrencesParams
-from treadle.protocol.app.thread_history import ThreadSearchOccurrencesResponse, ThreadSearchParams
-from treadle.protocol.app.thread_history import ThreadSearchResponse, ThreadSearchResult, ThreadSearchSortKey
-from treadle.protocol.app.thread_history import ThreadSearchTextRange, ThreadTurnsListParams, ThreadTurnsListResponse
+from treadle.protocol.app.thread_history import ItemThreadItemsListAnchor, RevertedFile, RevertedFiles
+from treadle.protocol.app.thread_history import ThreadInjectItemsParams, ThreadInjectItemsResponse, ThreadItemEntry
+from treadle.protocol.app.thread_history import ThreadItemsListAnchor, ThreadItemsListCursor, ThreadItemsListParams
+from treadle.protocol.app.thread_history import ThreadItemsListResponse, ThreadItemsReadParams, ThreadItemsReadResponse
+from treadle.protocol.app.thread_history import ThreadRevertParams, ThreadRevertResponse, ThreadRollbackParams
+from treadle.protocol.app.thread_history import ThreadRollbackResponse, ThreadSearchOccurrence
+from treadle.protocol.app.thread_history import ThreadSearchOccurrencesParams, ThreadSearchOccurrencesResponse
+from treadle.protocol.app.thread_history import ThreadSearchParams, ThreadSearchResponse, ThreadSearchResult
+from treadle.protocol.app.thread_history import ThreadSearchSortKey, ThreadSearchTextRange, ThreadTurnsListParams
+from treadle.protocol.app.thread_history import ThreadTurnsListResponse
 from treadle.protocol.app.thread_methods import QueuedSubmission, SortDirection, ThreadApproveGuardianDeniedActionParams
 from treadle.protocol.app.thread_methods import ThreadApproveGuardianDeniedActionResponse, ThreadArchiveParams
 from treadle.protocol.app.thread_methods import ThreadArchiveResponse, ThreadBackgroundTerminal
@@ -230,11 +236,11 @@ from treadle.protocol.app.thread_methods import ThreadUnsubscribeStatus
 from treadle.protocol.app.threads import ActiveThreadStatus, AgentsUsage, CustomSessionSource, GitInfo, IdleThreadStatus
 from treadle.protocol.app.threads import KnownSource, NotLoadedThreadStatus, OtherSubAgentSource, SessionSource
 from treadle.protocol.app.threads import SubAgentSessionSource, SubAgentSource, SubAgentThreadSpawn
-from treadle.protocol.app.threads import SystemErrorThreadStatus, Thread, ThreadActiveFlag, ThreadGoal, ThreadGoalStatus
-from treadle.protocol.app.threads import ThreadHistoryMode, ThreadReadState, ThreadSection, ThreadSectionAppearance
-from treadle.protocol.app.threads import ThreadSource, ThreadSpawnSubAgentSource, ThreadStartThreadUnreadPosition
-from treadle.protocol.app.threads import ThreadStatus, ThreadTokenUsage, ThreadUnreadPosition, TokenUsageBreakdown
-from treadle.protocol.app.threads import TurnThreadUnreadPosition, UsageCost
+from treadle.protocol.app.threads import SystemErrorThreadStatus, Thread, ThreadActiveFlag, ThreadEnvironment
+from treadle.protocol.app.threads import ThreadGoal, ThreadGoalStatus, ThreadHistoryMode, ThreadReadState, ThreadSection
+from treadle.protocol.app.threads import ThreadSectionAppearance, ThreadSource, ThreadSpawnSubAgentSource
+from treadle.protocol.app.threads import ThreadStartThreadUnreadPosition, ThreadStatus, ThreadTokenUsage
+from treadle.protocol.app.threads import ThreadUnreadPosition, TokenUsageBreakdown, TurnThreadUnreadPosition, UsageCost
 from treadle.protocol.app.turns import ActiveTurnNotSteerable, ActiveTurnNotSteerableCodexErrorInfo
 from treadle.protocol.app.turns import BaseBranchReviewTarget, CodexErrorInfo, CodexErrorWord, CommitReviewTarget
 from treadle.protocol.app.turns import CustomReviewTarget, HttpConnectionFailedCodexErrorInfo, HttpFailure
@@ -243,8 +249,8 @@ from treadle.protocol.app.turns import NonSteerableTurnKind, ResponseStreamConne
 from treadle.protocol.app.turns import ResponseStreamDisconnectedCodexErrorInfo
 from treadle.protocol.app.turns import ResponseTooManyFailedAttemptsCodexErrorInfo, ReviewDelivery, ReviewStartParams
 from treadle.protocol.app.turns import ReviewStartResponse, ReviewTarget, Turn, TurnError, TurnInterruptParams
-from treadle.protocol.app.turns import TurnInterruptResponse, TurnItemsView, TurnStartParams, TurnStartResponse
-from treadle.protocol.app.turns import TurnStatus, TurnSteerParams, TurnSteerResponse, TurnToolOutput
+from treadle.protocol.app.turns import TurnInterruptResponse, TurnItemsView, TurnLimit, TurnStartParams
+from treadle.protocol.app.turns import TurnStartResponse, TurnStatus, TurnSteerParams, TurnSteerResponse, TurnToolOutput
 from treadle.protocol.app.turns import UncommittedChangesReviewTarget
 from treadle.protocol.app.base import union as _union
 
@@ -292,19 +298,21 @@ __all__ = [
     "DesktopOnboardingEntrypoint", "Done", "DynamicToolCallOutputContentItem", "DynamicToolCallParams",
     "DynamicToolCallResponse", "DynamicToolCallStatus", "DynamicToolCallThreadItem", "DynamicToolNamespaceTool",
     "DynamicToolSpec", "EncryptedContentFunctionCallOutputContentItem", "EnteredReviewModeThreadItem",
-    "EnterpriseManagedConfigLayerSource", "ErrorNotification", "Event", "ExecpolicyAmendment",
-    "ExecveGuardianApprovalReviewAction", "ExitedReviewModeThreadItem", "ExperimentalFeature",
-    "ExperimentalFeatureEnablementSetParams", "ExperimentalFeatureEnablementSetResponse",
-    "ExperimentalFeatureListParams", "ExperimentalFeatureListResponse", "ExperimentalFeatureStage",
-    "ExternalAgentConfigDetectParams", "ExternalAgentConfigDetectResponse", "ExternalSandboxSandboxPolicy",
-    "FeedbackSaveParams", "FeedbackSaveResponse", "FileChange", "FileChangeApprovalDecision",
-    "FileChangeOutputDeltaNotification", "FileChangePatchUpdatedNotification", "FileChangeRequestApprovalParams",
-    "FileChangeRequestApprovalResponse", "FileChangeThreadItem", "FileSystemAccessMode", "FileSystemPath",
-    "FileSystemSandboxEntry", "FileSystemSpecialPath", "FileUpdateChange", "FindInPageWebSearchAction",
-    "FsChangedNotification", "FsCopyParams", "FsCopyResponse", "FsCreateDirectoryParams", "FsCreateDirectoryResponse",
-    "FsGetMetadataParams", "FsGetMetadataResponse", "FsReadDirectoryEntry", "FsReadDirectoryParams",
-    "FsReadDirectoryResponse", "FsReadFileParams", "FsReadFileResponse", "FsRemoveParams", "FsRemoveResponse",
-    "FsUnwatchParams", "FsUnwatchResponse", "FsWatchParams", "FsWatchResponse", "FsWriteFileParams",
+    "EnterpriseManagedConfigLayerSource", "EnvironmentAddParams", "EnvironmentAddResponse",
+    "EnvironmentConnectionNotification", "EnvironmentInfoParams", "EnvironmentInfoResponse", "EnvironmentListParams",
+    "EnvironmentListResponse", "EnvironmentShell", "EnvironmentStatusParams", "EnvironmentStatusResponse",
+    "ErrorNotification", "Event", "ExecpolicyAmendment", "ExecveGuardianApprovalReviewAction",
+    "ExitedReviewModeThreadItem", "ExperimentalFeature", "ExperimentalFeatureEnablementSetParams",
+    "ExperimentalFeatureEnablementSetResponse", "ExperimentalFeatureListParams", "ExperimentalFeatureListResponse",
+    "ExperimentalFeatureStage", "ExternalAgentConfigDetectParams", "ExternalAgentConfigDetectResponse",
+    "ExternalSandboxSandboxPolicy", "FeedbackSaveParams", "FeedbackSaveResponse", "FileChange",
+    "FileChangeApprovalDecision", "FileChangeOutputDeltaNotification", "FileChangePatchUpdatedNotification",
+    "FileChangeRequestApprovalParams", "FileChangeRequestApprovalResponse", "FileChangeThreadItem",
+    "FileSystemAccessMode", "FileSystemPath", "FileSystemSandboxEntry", "FileSystemSpecialPath", "FileUpdateChange",
+    "FindInPageWebSearchAction", "FsChangedNotification", "FsCopyParams", "FsCopyResponse", "FsCreateDirectoryParams",
+    "FsCreateDirectoryResponse", "FsGetMetadataParams", "FsGetMetadataResponse", "FsReadDirectoryEntry",
+    "FsReadDirectoryParams", "FsReadDirectoryResponse", "FsReadFileParams", "FsReadFileResponse", "FsRemoveParams",
+    "FsRemoveResponse", "FsUnwatchParams", "FsUnwatchResponse", "FsWatchParams", "FsWatchResponse", "FsWriteFileParams",
     "FsWriteFileResponse", "FunctionCallOutputBody", "FunctionCallOutputContentItem", "FunctionCallOutputThreadItem",
     "FunctionDynamicToolNamespaceTool", "FunctionDynamicToolSpec", "FuzzyFileSearchParams", "FuzzyFileSearchResponse",
     "FuzzyFileSearchResult", "FuzzyFileSearchSessionCompletedNotification", "FuzzyFileSearchSessionStartParams",
@@ -327,10 +335,10 @@ __all__ = [
     "ItemGuardianApprovalReviewStartedNotification", "ItemStartedNotification", "ItemThreadItemsListAnchor",
     "JsonObject", "KnownApproval", "KnownErrorInfo", "KnownItem", "KnownSource",
     "LegacyManagedConfigTomlFromFileConfigLayerSource", "LegacyManagedConfigTomlFromMdmConfigLayerSource",
-    "ListFilesCommandAction", "ListMcpServerStatusParams", "ListMcpServerStatusResponse", "LocalAudioUserInput",
-    "LocalImageUserInput", "LoginAccountParams", "LoginAccountResponse", "LoginAppBrand", "LogoutAccountParams",
-    "LogoutAccountResponse", "McpAppDisplayMode", "McpAppUi", "McpAuthStatus", "McpResourceReadParams",
-    "McpResourceReadResponse", "McpResourceReadTarget", "McpServerConnectionStatus",
+    "ListFilesCommandAction", "ListMcpServerStatusParams", "ListMcpServerStatusResponse", "ListedEnvironment",
+    "LocalAudioUserInput", "LocalImageUserInput", "LoginAccountParams", "LoginAccountResponse", "LoginAppBrand",
+    "LogoutAccountParams", "LogoutAccountResponse", "McpAppDisplayMode", "McpAppUi", "McpAuthStatus",
+    "McpResourceReadParams", "McpResourceReadResponse", "McpResourceReadTarget", "McpServerConnectionStatus",
     "McpServerElicitationRequestParams", "McpServerElicitationRequestResponse", "McpServerInfo",
     "McpServerOauthClientRegistration", "McpServerOauthLoginCompletedNotification", "McpServerOauthLoginParams",
     "McpServerOauthLoginResponse", "McpServerRefreshParams", "McpServerRefreshResponse",
@@ -360,29 +368,30 @@ __all__ = [
     "ReasoningSummaryPartAddedNotification", "ReasoningSummaryTextDeltaNotification", "ReasoningTextDeltaNotification",
     "ReasoningThreadItem", "RequestPermissionProfile", "RequestPermissionsGuardianApprovalReviewAction", "Resource",
     "ResourceContent", "ResourceTemplate", "ResponseStreamConnectionFailedCodexErrorInfo",
-    "ResponseStreamDisconnectedCodexErrorInfo", "ResponseTooManyFailedAttemptsCodexErrorInfo", "ReviewDelivery",
-    "ReviewStartParams", "ReviewStartResponse", "ReviewTarget", "SandboxMode", "SandboxPolicy", "SearchCommandAction",
-    "SearchWebSearchAction", "ServerInfo", "ServerRequestResolvedNotification", "SessionFlagsConfigLayerSource",
-    "SessionSource", "Settings", "SkillDependencies", "SkillErrorInfo", "SkillInterface", "SkillMetadata", "SkillScope",
-    "SkillToolDependency", "SkillUserInput", "SkillsChangedNotification", "SkillsConfigWriteParams",
-    "SkillsConfigWriteResponse", "SkillsExtraRootsSetParams", "SkillsExtraRootsSetResponse", "SkillsListEntry",
-    "SkillsListParams", "SkillsListResponse", "SleepThreadItem", "SortDirection", "SpecialFileSystemPath",
-    "SpendControlLimitSnapshot", "SubAgentActivityKind", "SubAgentActivityThreadItem", "SubAgentSessionSource",
-    "SubAgentSource", "SubAgentThreadSpawn", "SystemConfigLayerSource", "SystemErrorThreadStatus",
-    "TerminalInteractionNotification", "Text", "TextDelta", "TextElement", "TextPosition", "TextRange", "TextRestarted",
-    "TextUserInput", "Thread", "ThreadActiveFlag", "ThreadApproveGuardianDeniedActionParams",
-    "ThreadApproveGuardianDeniedActionResponse", "ThreadArchiveParams", "ThreadArchiveResponse",
-    "ThreadArchivedNotification", "ThreadBackgroundTerminal", "ThreadBackgroundTerminalsCleanParams",
-    "ThreadBackgroundTerminalsCleanResponse", "ThreadBackgroundTerminalsListParams",
-    "ThreadBackgroundTerminalsListResponse", "ThreadBackgroundTerminalsTerminateParams",
-    "ThreadBackgroundTerminalsTerminateResponse", "ThreadClosedNotification", "ThreadCompactStartParams",
-    "ThreadCompactStartResponse", "ThreadDeleteParams", "ThreadDeleteResponse", "ThreadDeletedNotification",
-    "ThreadForkParams", "ThreadForkResponse", "ThreadGoal", "ThreadGoalClearParams", "ThreadGoalClearResponse",
-    "ThreadGoalClearedNotification", "ThreadGoalGetParams", "ThreadGoalGetResponse", "ThreadGoalMutationOrigin",
-    "ThreadGoalSetParams", "ThreadGoalSetResponse", "ThreadGoalStatus", "ThreadGoalUpdatedNotification",
-    "ThreadHistoryMode", "ThreadInjectItemsParams", "ThreadInjectItemsResponse", "ThreadItem", "ThreadItemEntry",
-    "ThreadItemsListAnchor", "ThreadItemsListCursor", "ThreadItemsListParams", "ThreadItemsListResponse",
-    "ThreadItemsReadParams", "ThreadItemsReadResponse", "ThreadListCwdFilter", "ThreadListParams", "ThreadListResponse",
+    "ResponseStreamDisconnectedCodexErrorInfo", "ResponseTooManyFailedAttemptsCodexErrorInfo", "RevertedFile",
+    "RevertedFiles", "ReviewDelivery", "ReviewStartParams", "ReviewStartResponse", "ReviewTarget", "SandboxMode",
+    "SandboxPolicy", "SearchCommandAction", "SearchWebSearchAction", "ServerInfo", "ServerRequestResolvedNotification",
+    "SessionFlagsConfigLayerSource", "SessionSource", "Settings", "SkillDependencies", "SkillErrorInfo",
+    "SkillInterface", "SkillMetadata", "SkillScope", "SkillToolDependency", "SkillUserInput",
+    "SkillsChangedNotification", "SkillsConfigWriteParams", "SkillsConfigWriteResponse", "SkillsExtraRootsSetParams",
+    "SkillsExtraRootsSetResponse", "SkillsListEntry", "SkillsListParams", "SkillsListResponse", "SleepThreadItem",
+    "SortDirection", "SpecialFileSystemPath", "SpendControlLimitSnapshot", "SubAgentActivityKind",
+    "SubAgentActivityThreadItem", "SubAgentSessionSource", "SubAgentSource", "SubAgentThreadSpawn",
+    "SystemConfigLayerSource", "SystemErrorThreadStatus", "TerminalInteractionNotification", "Text", "TextDelta",
+    "TextElement", "TextPosition", "TextRange", "TextRestarted", "TextUserInput", "Thread", "ThreadActiveFlag",
+    "ThreadApproveGuardianDeniedActionParams", "ThreadApproveGuardianDeniedActionResponse", "ThreadArchiveParams",
+    "ThreadArchiveResponse", "ThreadArchivedNotification", "ThreadBackgroundTerminal",
+    "ThreadBackgroundTerminalsCleanParams", "ThreadBackgroundTerminalsCleanResponse",
+    "ThreadBackgroundTerminalsListParams", "ThreadBackgroundTerminalsListResponse",
+    "ThreadBackgroundTerminalsTerminateParams", "ThreadBackgroundTerminalsTerminateResponse",
+    "ThreadClosedNotification", "ThreadCompactStartParams", "ThreadCompactStartResponse", "ThreadDeleteParams",
+    "ThreadDeleteResponse", "ThreadDeletedNotification", "ThreadEnvironment", "ThreadForkParams", "ThreadForkResponse",
+    "ThreadGoal", "ThreadGoalClearParams", "ThreadGoalClearResponse", "ThreadGoalClearedNotification",
+    "ThreadGoalGetParams", "ThreadGoalGetResponse", "ThreadGoalMutationOrigin", "ThreadGoalSetParams",
+    "ThreadGoalSetResponse", "ThreadGoalStatus", "ThreadGoalUpdatedNotification", "ThreadHistoryMode",
+    "ThreadInjectItemsParams", "ThreadInjectItemsResponse", "ThreadItem", "ThreadItemEntry", "ThreadItemsListAnchor",
+    "ThreadItemsListCursor", "ThreadItemsListParams", "ThreadItemsListResponse", "ThreadItemsReadParams",
+    "ThreadItemsReadResponse", "ThreadListCwdFilter", "ThreadListParams", "ThreadListResponse",
     "ThreadLoadedListParams", "ThreadLoadedListResponse", "ThreadMetadataGitInfoUpdateParams",
     "ThreadMetadataUpdateParams", "ThreadMetadataUpdateResponse", "ThreadNameUpdatedNotification",
     "ThreadQueueAddParams", "ThreadQueueAddResponse", "ThreadQueueChangedNotification", "ThreadQueueDeleteParams",
@@ -407,7 +416,7 @@ __all__ = [
     "ToolRequestUserInputAnswer", "ToolRequestUserInputOption", "ToolRequestUserInputParams",
     "ToolRequestUserInputQuestion", "ToolRequestUserInputResponse", "Turn", "TurnCompletedNotification",
     "TurnDiffUpdatedNotification", "TurnEnvironmentParams", "TurnError", "TurnInterruptParams", "TurnInterruptResponse",
-    "TurnItemsView", "TurnOptions", "TurnPlanStep", "TurnPlanStepStatus", "TurnPlanUpdatedNotification",
+    "TurnItemsView", "TurnLimit", "TurnOptions", "TurnPlanStep", "TurnPlanStepStatus", "TurnPlanUpdatedNotification",
     "TurnStartParams", "TurnStartResponse", "TurnStartedNotification", "TurnStatus", "TurnSteerParams",
     "TurnSteerResponse", "TurnThreadUnreadPosition", "TurnToolOutput", "UncommittedChangesReviewTarget", "Unknown",
     "UnknownCommandAction", "UnknownItem", "UnknownNotification", "UpdatePatchChangeKind", "Usage", "UsageCost",

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         TransportClosedError,
         TurnConflict,
         TurnFailed,
+        TurnLimitReached,
         is_retryable_error,
     )
     from treadle.client.server_requests import (
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         RunInput,
         SkillInput,
         TextInput,
+        TokensUsed,
         TurnResult,
     )
     from treadle.client.turn_values import TurnResult as RunResult
@@ -87,9 +89,9 @@ _HOMES = {
     "sdk_errors": "CodexError CodexRpcError ConfigurationError ConfigurationWarning EventsLost InternalRpcError "
     "InvalidParamsError InvalidRequestError JsonRpcError MethodNotFoundError MissingMetadata OutputError ParseError "
     "RequestTimeout RetryLimitExceededError ServerBusyError TransportClosedError TurnConflict TurnFailed "
-    "is_retryable_error",
+    "TurnLimitReached is_retryable_error",
     "turn_values": "ExternalMessage ImageInput Input InputItem LocalImageInput MentionInput RunInput SkillInput "
-    "TextInput TurnResult",
+    "TextInput TokensUsed TurnResult",
     "params": "ApprovalMode Sandbox",
     "notification": "Notification UnknownNotification",
     "lifecycle": "async_retry_on_overload retry_on_overload",
@@ -145,12 +147,14 @@ __all__ = [
     "SkillInput",
     "TextInput",
     "Thread",
+    "TokensUsed",
     "Tool",
     "ToolCallError",
     "TransportClosedError",
     "TurnConflict",
     "TurnFailed",
     "TurnHandle",
+    "TurnLimitReached",
     "TurnResult",
     "UnknownNotification",
     "UserInputHandler",
@@ -183,6 +187,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.client.notification import make
     from treadle.client.own_thread import run_on_own_thread
     from treadle.client.params import checked, folder_of, paths, with_mcp_servers
+    from treadle.client.provider_settings import KEY_VARIABLE
     from treadle.client.requests import read_result, request_timeout
     from treadle.client.router import Router, Stream, thread_of, turn_of
     from treadle.client.schemas import NotJson, OutputType, ShapeError, convert, is_wrapped, json_schema

@@ -13,20 +13,26 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
+from msgspec.structs import replace as replaced
+
+from treadle.arguments import count, flag
 from treadle.arguments import limit as seconds_or_none
 from treadle.client.async_client import AsyncAppServerClient
-from treadle.client.lifecycle import AsyncLifecycle
+from treadle.client.lifecycle import AsyncLifecycle, AsyncShownThread
 from treadle.client.params import (
     ApprovalMode,
     Sandbox,
+    asked_again,
     check_config,
     check_handlers,
     check_images,
+    check_limits,
     folder_of,
     fork_params,
     has_approval_handler,
     limit_of,
     list_params,
+    live_turn,
     output_of,
     remaining,
     required,
@@ -38,9 +44,11 @@ from treadle.client.params import (
     with_hooks,
     with_mcp_servers,
     with_offline,
+    with_provider,
 )
-from treadle.client.sdk_errors import RequestTimeout
+from treadle.client.sdk_errors import OutputError, RequestTimeout
 from treadle.client.turn_values import Collector, Input, OutputT, RunInput, TurnResult, wire_input
+from treadle.client.workplaces import as_sent, directory_of, workplaces_of
 
 if TYPE_CHECKING:
     from treadle.client.codex_config import CodexConfig
@@ -50,6 +58,7 @@ if TYPE_CHECKING:
     from treadle.client.server_requests import ApprovalHandler, UserInputHandler
     from treadle.client.tools import Tool
     from treadle.client.turn_events import Event
+    from treadle.client.workplaces import Environments
     from treadle.hooks.python_hooks import PythonHooks
     from treadle.protocol.app.accounts import (
         AccountLoginCompletedNotification,
@@ -58,7 +67,7 @@ if TYPE_CHECKING:
     )
     from treadle.protocol.app.base import JsonObject
     from treadle.protocol.app.models import ModelListResponse
-    from treadle.protocol.app.settings import Personality, ReasoningEffort, ReasoningSummary
+    from treadle.protocol.app.settings import Personality, ReasoningEffort, ReasoningSummary, TurnEnvironmentParams
     from treadle.protocol.app.thread_methods import (
         SortDirection,
         ThreadArchiveResponse,
@@ -84,6 +93,13 @@ class AsyncCodex(AsyncLifecycle):
 
     Args:
         config: Which server to use.
+        provider: Whose model is asked, by a server that is started here: a built-in provider such as `vllm`, one of
+            `config.toml`, or any name for the server at `base_url`.
+        base_url: Where the provider's server is, such as `http://localhost:8000/v1`; else its usual address.
+        api_key: The key for it; else what is configured. It is handed to the server in its environment alone.
+        wire_api: What the provider's server speaks, `chat`, `responses` or `anthropic`; else as is known of the
+            provider, and `responses` for one that nobody knows.
+        model: The model of threads that name none.
         approval_handler: A function, plain or async, that decides about commands, patches and permissions: it is given
             an `ApprovalRequest` and returns True, False or an `ApprovalDecision`. Without it the answer is no.
         user_input_handler: A function, plain or async, that answers questions: it is given a `UserInputRequest` and
@@ -98,6 +114,11 @@ class AsyncCodex(AsyncLifecycle):
         self,
         config: CodexConfig | None = None,
         *,
+        provider: str | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        wire_api: str | None = None,
+        model: str | None = None,
         approval_handler: ApprovalHandler | None = None,
         user_input_handler: UserInputHandler | None = None,
         offline: bool | None = None,
@@ -105,6 +126,9 @@ class AsyncCodex(AsyncLifecycle):
     ) -> None:
         check_config(config)
         check_handlers(approval_handler, user_input_handler)
+        config = with_provider(
+            config, provider=provider, base_url=base_url, api_key=api_key, wire_api=wire_api, model=model
+        )
         self._client = AsyncAppServerClient(config=with_hooks(with_offline(config, offline), hooks))
         self._open(approval_handler, user_input_handler)
 
@@ -114,7 +138,7 @@ class AsyncCodex(AsyncLifecycle):
         """Log in with an API key.
 
         Args:
-            api_key: The key; the server keeps it in its home.
+            api_key: The key; the server stores it in its home.
             timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
         given = required(api_key=api_key)
@@ -187,17 +211,20 @@ class AsyncCodex(AsyncLifecycle):
         thread_source: ThreadSource | str | None = None,
         mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
+        max_thread_tokens: int | None = None,
+        max_thread_cost_usd: float | None = None,
+        environment: Environments | None = None,
         timeout: float | None = None,
     ) -> AsyncThread:
         """A new thread. What is left out is as the settings of the server have it.
 
         Args:
             approval_mode: Who decides about what goes beyond the sandbox.
-            base_instructions: What the model is told first, instead of the server's own instructions.
+            base_instructions: The first instructions of the model, instead of the server's own.
             config: Settings for this thread alone, as in `config.toml`: `{"model_reasoning_summary": "concise"}`.
             cwd: The working directory of its commands; else that of the server. It must exist where the server is on
                 this machine.
-            developer_instructions: What the model is told besides, with less weight than `base_instructions`.
+            developer_instructions: Further instructions of the model, with less weight than `base_instructions`.
             ephemeral: Keep nothing of it on disk: it ends with the server.
             model: The model to ask; `models()` lists what there is.
             model_provider: The provider of the model, by its name in `config.toml`.
@@ -212,9 +239,16 @@ class AsyncCodex(AsyncLifecycle):
             mcp_servers: MCP servers for this thread, besides those of `config.toml`: by name, each with the keys of its
                 table there: `{"time": {"command": "uvx", "args": ["mcp-server-time"]}}`.
             tools: Python functions that the agent may call (see `Tool`).
+            max_thread_tokens: Tokens that the thread and its sub-agents may use in all its turns. Then a turn ends with
+                `TurnLimitReached`.
+            max_thread_cost_usd: The same in dollars; for models whose price is known.
+            environment: Another machine that it works on, by the id of its environment; `cwd` is a directory there
+                then, and without it that of the environment. Or several, as a list of `(id, cwd)`; the first is that of
+                calls that name none. `local` is the machine of the server.
             timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
         by_name, limit = tools_of(tools), limit_of(timeout)
+        places = None if environment is None else workplaces_of(environment, cwd)
         params = start_params(
             approval_mode,
             sandbox,
@@ -222,7 +256,7 @@ class AsyncCodex(AsyncLifecycle):
             has_approval_handler(self._client),
             base_instructions=base_instructions,
             config=with_mcp_servers(config, mcp_servers),
-            cwd=folder_of(self._client, cwd),
+            cwd=folder_of(self._client, None if isinstance(environment, str) else cwd),
             developer_instructions=developer_instructions,
             ephemeral=ephemeral,
             model=model,
@@ -233,8 +267,13 @@ class AsyncCodex(AsyncLifecycle):
             service_tier=service_tier,
             session_start_source=session_start_source,
             thread_source=thread_source,
+            max_thread_tokens=max_thread_tokens,
+            max_thread_cost_usd=max_thread_cost_usd,
         )
         await self._ensure_initialized()
+        check_limits(self._client, max_thread_tokens=max_thread_tokens, max_thread_cost_usd=max_thread_cost_usd)
+        if places is not None:
+            params = replaced(params, environments=await _workplaces(self._client, places, **limit))
         started = await self._client.thread_start(params, **limit)
         return self._thread(started.thread.id, by_name, started)
 
@@ -305,6 +344,8 @@ class AsyncCodex(AsyncLifecycle):
         service_tier: str | None = None,
         mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
+        max_thread_tokens: int | None = None,
+        max_thread_cost_usd: float | None = None,
         timeout: float | None = None,
     ) -> AsyncThread:
         """A stored thread, to go on with. What is left out stays as it was.
@@ -312,10 +353,10 @@ class AsyncCodex(AsyncLifecycle):
         Args:
             thread_id: The id of the thread.
             approval_mode: Who decides about what goes beyond the sandbox from now on.
-            base_instructions: What the model is told first, instead of the server's own instructions.
+            base_instructions: The first instructions of the model, instead of the server's own.
             config: Settings for this thread alone, as in `config.toml`: `{"model_reasoning_summary": "concise"}`.
             cwd: The working directory of its commands from now on. It must exist where the server is on this machine.
-            developer_instructions: What the model is told besides, with less weight than `base_instructions`.
+            developer_instructions: Further instructions of the model, with less weight than `base_instructions`.
             include_turns: Whether the server answers with the history too. It is about the answer, not about what
                 the model knows: use `thread.read()` for the history.
             model: The model to ask; `models()` lists what there is.
@@ -328,6 +369,9 @@ class AsyncCodex(AsyncLifecycle):
             mcp_servers: MCP servers for this thread, instead of those that it was started with: by name, each with the
                 keys of its table in `config.toml`.
             tools: The functions behind the tools that the thread was started with.
+            max_thread_tokens: Tokens that the thread and its sub-agents may use in all its turns. Then a turn ends with
+                `TurnLimitReached`.
+            max_thread_cost_usd: The same in dollars; for models whose price is known.
             timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
         by_name, limit = tools_of(tools), limit_of(timeout)
@@ -346,8 +390,11 @@ class AsyncCodex(AsyncLifecycle):
             permissions=permissions,
             personality=personality,
             service_tier=service_tier,
+            max_thread_tokens=max_thread_tokens,
+            max_thread_cost_usd=max_thread_cost_usd,
         )
         await self._ensure_initialized()
+        check_limits(self._client, max_thread_tokens=max_thread_tokens, max_thread_cost_usd=max_thread_cost_usd)
         resumed = await self._client.thread_resume(thread_id, params, **limit)
         return self._thread(resumed.thread.id, by_name, resumed)
 
@@ -370,6 +417,8 @@ class AsyncCodex(AsyncLifecycle):
         thread_source: ThreadSource | str | None = None,
         mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
+        max_thread_tokens: int | None = None,
+        max_thread_cost_usd: float | None = None,
         timeout: float | None = None,
     ) -> AsyncThread:
         """A new thread with the history of another. What is left out is as it is there.
@@ -377,11 +426,11 @@ class AsyncCodex(AsyncLifecycle):
         Args:
             thread_id: The id of the other thread.
             approval_mode: Who decides about what goes beyond the sandbox.
-            base_instructions: What the model is told first, instead of the server's own instructions.
+            base_instructions: The first instructions of the model, instead of the server's own.
             config: Settings for this thread alone, as in `config.toml`: `{"model_reasoning_summary": "concise"}`.
             cwd: The working directory of its commands; else that of the server. It must exist where the server is on
                 this machine.
-            developer_instructions: What the model is told besides, with less weight than `base_instructions`.
+            developer_instructions: Further instructions of the model, with less weight than `base_instructions`.
             ephemeral: Keep nothing of it on disk: it ends with the server.
             include_turns: Whether the server answers with the history too. It is about the answer, not about what
                 the model knows: use `thread.read()` for the history.
@@ -395,6 +444,9 @@ class AsyncCodex(AsyncLifecycle):
             mcp_servers: MCP servers for this thread, instead of those that the other was started with: by name, each
                 with the keys of its table in `config.toml`.
             tools: The functions behind the tools that the other thread was started with.
+            max_thread_tokens: Tokens that the thread and its sub-agents may use in all its turns. Then a turn ends with
+                `TurnLimitReached`.
+            max_thread_cost_usd: The same in dollars; for models whose price is known.
             timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
         """
         by_name, limit = tools_of(tools), limit_of(timeout)
@@ -414,8 +466,11 @@ class AsyncCodex(AsyncLifecycle):
             permissions=permissions,
             service_tier=service_tier,
             thread_source=thread_source,
+            max_thread_tokens=max_thread_tokens,
+            max_thread_cost_usd=max_thread_cost_usd,
         )
         await self._ensure_initialized()
+        check_limits(self._client, max_thread_tokens=max_thread_tokens, max_thread_cost_usd=max_thread_cost_usd)
         forked = await self._client.thread_fork(thread_id, params, **limit)
         return self._thread(forked.thread.id, by_name, forked)
 
@@ -442,6 +497,17 @@ class AsyncCodex(AsyncLifecycle):
         unarchived = await self._client.thread_unarchive(given["thread_id"], **limit)
         return self._thread(unarchived.thread.id, {})
 
+    async def thread_delete(self, thread_id: str, *, timeout: float | None = None) -> None:
+        """Remove a thread for good, with all that was said in it; there is no way back, as there is from the archive.
+
+        Args:
+            thread_id: The id of the thread. What its turns have done to files stays.
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        given, limit = required(thread_id=thread_id), limit_of(timeout)
+        await self._ensure_initialized()
+        await self._client.thread_delete({"threadId": given["thread_id"]}, **limit)
+
     async def models(self, *, include_hidden: bool = False, timeout: float | None = None) -> ModelListResponse:
         """The models to choose from.
 
@@ -463,7 +529,7 @@ class AsyncCodex(AsyncLifecycle):
 
 
 @dataclass(slots=True)
-class AsyncThread:
+class AsyncThread(AsyncShownThread):
     """A conversation with the agent."""
 
     _codex: AsyncCodex = field(repr=False)
@@ -472,14 +538,34 @@ class AsyncThread:
 
     @overload
     async def run(
-        self, input: RunInput, *, output_type: type[AnswerT], **options: Unpack[TurnOptions]
+        self,
+        input: RunInput,
+        *,
+        output_type: type[AnswerT],
+        output_retries: int = 1,
+        show: bool = False,
+        **options: Unpack[TurnOptions],
     ) -> TurnResult[AnswerT]: ...
     @overload
     async def run(
-        self, input: RunInput, *, output_type: None = None, **options: Unpack[TurnOptions]
+        self,
+        input: RunInput,
+        *,
+        output_type: None = None,
+        output_retries: int = 1,
+        show: bool = False,
+        **options: Unpack[TurnOptions],
     ) -> TurnResult[None]: ...
     @overload
-    async def run(self, input: RunInput, *, output_type: Any, **options: Unpack[TurnOptions]) -> TurnResult[Any]: ...
+    async def run(
+        self,
+        input: RunInput,
+        *,
+        output_type: Any,
+        output_retries: int = 1,
+        show: bool = False,
+        **options: Unpack[TurnOptions],
+    ) -> TurnResult[Any]: ...
     async def run(
         self,
         input: RunInput,
@@ -496,7 +582,13 @@ class AsyncThread:
         source: str | None = None,
         summary: ReasoningSummary | str | None = None,
         turn_service_tier: str | None = None,
+        max_turns: int | None = None,
+        max_turn_tokens: int | None = None,
+        max_turn_cost_usd: float | None = None,
+        environment: Environments | None = None,
         output_type: Any = None,
+        output_retries: int = 1,
+        show: bool = False,
         timeout: float | None = None,
     ) -> TurnResult[Any]:
         """Run a turn to its end. Raises `TurnFailed` when it fails.
@@ -521,32 +613,53 @@ class AsyncThread:
             source: What caused the turn, such as the name of a timer, for the server's records; for this turn.
             summary: How the model sums up its thoughts: `auto`, `concise`, `detailed` or `none`.
             turn_service_tier: The tier of the provider for this turn alone.
+            max_turns: Rounds of tool calls that the model may make, for this turn. Then it is asked for its answer with
+                what it has, and `limit` of the result says so.
+            max_turn_tokens: Tokens that the turn and its sub-agents may use. Then it ends with `TurnLimitReached`.
+            max_turn_cost_usd: The same in dollars; for models whose price is known.
+            environment: Where it works, and the turns after it, as in `thread_start`: `cwd` is a directory there then.
             output_type: The Python type of the answer: a dataclass, msgspec struct, TypedDict, NamedTuple or pydantic
                 model, or a plain type such as `list[int]`. It takes the place of `output_schema`, and the result has
                 the answer as an object of it in `output`.
-            timeout: Seconds for the whole turn: then it is interrupted, and `RequestTimeout` raised.
+            output_retries: How often a model whose answer is not of the `output_type` is told what does not fit, and
+                asked again, in another turn of the thread, whose result it is then. After that `OutputError` is raised.
+            show: Whether a notebook shows the turn while it runs, in the output of the cell. Elsewhere it does nothing.
+            timeout: Seconds for all of it: then the turn is interrupted, and `RequestTimeout` raised.
         """
-        since = time.monotonic()
+        since, timeout = time.monotonic(), seconds_or_none(timeout)
+        retries, show = count("output_retries", output_retries), flag("show", show)
         turn: AsyncTurnHandle[Any] | None = None
         try:
-            turn = await self.turn(
-                input,
-                approval_mode=approval_mode,
-                cwd=cwd,
-                effort=effort,
-                model=model,
-                output_schema=output_schema,
-                permissions=permissions,
-                personality=personality,
-                sandbox=sandbox,
-                service_tier=service_tier,
-                source=source,
-                summary=summary,
-                turn_service_tier=turn_service_tier,
-                output_type=output_type,
-                timeout=timeout,
-            )
-            return await turn.run(timeout=remaining(timeout, since))
+            while True:
+                turn = await self.turn(
+                    input,
+                    approval_mode=approval_mode,
+                    cwd=cwd,
+                    effort=effort,
+                    model=model,
+                    output_schema=output_schema,
+                    permissions=permissions,
+                    personality=personality,
+                    sandbox=sandbox,
+                    service_tier=service_tier,
+                    source=source,
+                    summary=summary,
+                    turn_service_tier=turn_service_tier,
+                    max_turns=max_turns,
+                    max_turn_tokens=max_turn_tokens,
+                    max_turn_cost_usd=max_turn_cost_usd,
+                    environment=environment,
+                    output_type=output_type,
+                    timeout=remaining(timeout, since),
+                )
+                try:
+                    return await turn.run(timeout=remaining(timeout, since), show=show)
+                except OutputError as error:
+                    if retries == 0:
+                        raise
+                    retries -= 1
+                    # The settings of the first turn stay; a relative folder would be seen from there.
+                    input, cwd, environment, turn = asked_again(error), None, None, None
         except asyncio.CancelledError:
             if turn is not None:
                 self._codex._client.abandon_turn(self.id, turn.id)
@@ -580,6 +693,10 @@ class AsyncThread:
         source: str | None = None,
         summary: ReasoningSummary | str | None = None,
         turn_service_tier: str | None = None,
+        max_turns: int | None = None,
+        max_turn_tokens: int | None = None,
+        max_turn_cost_usd: float | None = None,
+        environment: Environments | None = None,
         output_type: Any = None,
         timeout: float | None = None,
     ) -> AsyncTurnHandle[Any]:
@@ -587,7 +704,7 @@ class AsyncThread:
 
         Only an `ExternalMessage` joins the turn that runs, and the handle is of that one: whoever reads it goes on.
         Most options stay for later turns; `output_schema`, `output_type`, `source` and `turn_service_tier` are for this
-        one.
+        one, and so are the limits that begin with `max_`.
 
         Args:
             input: What the user says: a text, an item such as `LocalImageInput`, a list of items, or an
@@ -607,14 +724,20 @@ class AsyncThread:
             source: What caused the turn, such as the name of a timer, for the server's records; for this turn.
             summary: How the model sums up its thoughts: `auto`, `concise`, `detailed` or `none`.
             turn_service_tier: The tier of the provider for this turn alone.
+            max_turns: Rounds of tool calls that the model may make, for this turn. Then it is asked for its answer with
+                what it has, and `limit` of the result says so.
+            max_turn_tokens: Tokens that the turn and its sub-agents may use. Then it ends with `TurnLimitReached`.
+            max_turn_cost_usd: The same in dollars; for models whose price is known.
+            environment: Where it works, and the turns after it, as in `thread_start`: `cwd` is a directory there then.
             output_type: The Python type of the answer: a dataclass, msgspec struct, TypedDict, NamedTuple or pydantic
                 model, or a plain type such as `list[int]`. It takes the place of `output_schema`, and the result has
                 the answer as an object of it in `output`.
             timeout: Seconds to wait for the start alone; then `RequestTimeout` is raised.
         """
         client = self._codex._client
-        output, limit = output_of(output_type), limit_of(timeout)
-        folder = folder_of(client, cwd, of_thread=False)
+        output, limit = output_of(output_type, output_schema), limit_of(timeout)
+        places = None if environment is None else workplaces_of(environment, cwd)
+        folder = folder_of(client, None if isinstance(environment, str) else cwd, of_thread=False)
         place = self._cwd if folder is None else os.path.join(self._cwd or "", folder)
         check_images(client, input, place)
         params = turn_params(
@@ -624,6 +747,7 @@ class AsyncThread:
             sandbox,
             source,
             turn_service_tier,
+            max_turns,
             has_approval_handler(client),
             cwd=folder,
             effort=effort,
@@ -633,8 +757,13 @@ class AsyncThread:
             personality=personality,
             service_tier=service_tier,
             summary=summary,
+            max_turn_tokens=max_turn_tokens,
+            max_turn_cost_usd=max_turn_cost_usd,
         )
         await self._codex._ensure_initialized()
+        check_limits(client, max_turns=max_turns, max_turn_tokens=max_turn_tokens, max_turn_cost_usd=max_turn_cost_usd)
+        if places is not None:
+            params = replaced(params, environments=await _workplaces(client, places, **limit))
         started = await client.turn_start(self.id, wire_input(input), params=params, **limit)
         self._cwd = place
         turn: AsyncTurnHandle[Any] = AsyncTurnHandle(self._codex, self.id, started.turn.id)
@@ -680,6 +809,17 @@ class AsyncThread:
         given, limit = required(include_turns=include_turns), limit_of(timeout)
         await self._codex._ensure_initialized()
         return await self._codex._client.thread_read(self.id, include_turns=given["include_turns"], **limit)
+
+    async def html(self, *, timeout: float | None = None) -> str:
+        """The thread with its last turns as HTML for inside of a page: the blocks of `treadle threads export`, with
+        their style; no scripts, and nothing is fetched.
+
+        Args:
+            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
+        """
+        from treadle.pages.inset import thread_html  # only for who shows threads
+
+        return thread_html((await self.read(include_turns=True, timeout=timeout)).thread)
 
     async def set_name(self, name: str, *, timeout: float | None = None) -> ThreadSetNameResponse:
         """Name the thread.
@@ -804,30 +944,37 @@ class AsyncTurnHandle(Generic[OutputT]):
                 for event in reader.read(notification):
                     yield event
 
-    async def run(self, *, timeout: float | None = None) -> TurnResult[OutputT]:
+    async def run(self, *, timeout: float | None = None, show: bool = False) -> TurnResult[OutputT]:
         """Read the turn to its end. Raises `TurnFailed` when it failed.
 
         Args:
             timeout: Seconds for all of it: a turn that takes longer is interrupted, and `RequestTimeout` raised.
+            show: Whether a notebook shows the turn while it runs, in the output of the cell. Elsewhere it does nothing.
         """
-        collector = Collector(self.id)
+        collector, live = Collector(self.id), live_turn() if flag("show", show) else None
+        result: TurnResult[OutputT] | None = None
         try:
             async with aclosing(self.stream(timeout=timeout)) as events:
                 async for event in events:
                     collector.add(event)
+                    if live is not None:
+                        live.add(event)
+            result = collector.result(self._output_type)
         except asyncio.CancelledError:
             self._codex._client.abandon_turn(self.thread_id, self.id)
             raise
-        return collector.result(self._output_type)
+        finally:
+            if live is not None:
+                live.end(result)
+        return result
 
 
-@dataclass(slots=True)
-class AsyncChatgptLoginHandle:
-    """A login that goes on in the browser."""
+class _AsyncLoginHandle:
+    """How any interactive login is waited for or cancelled."""
 
-    _codex: AsyncCodex = field(repr=False)
+    __slots__ = ()
+    _codex: AsyncCodex
     login_id: str
-    auth_url: str = field(repr=False)
 
     async def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
         """Wait for its end.
@@ -851,7 +998,16 @@ class AsyncChatgptLoginHandle:
 
 
 @dataclass(slots=True)
-class AsyncDeviceCodeLoginHandle:
+class AsyncChatgptLoginHandle(_AsyncLoginHandle):
+    """A login that goes on in the browser."""
+
+    _codex: AsyncCodex = field(repr=False)
+    login_id: str
+    auth_url: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class AsyncDeviceCodeLoginHandle(_AsyncLoginHandle):
     """A login with a code that is entered elsewhere."""
 
     _codex: AsyncCodex = field(repr=False)
@@ -859,22 +1015,15 @@ class AsyncDeviceCodeLoginHandle:
     verification_url: str
     user_code: str = field(repr=False)
 
-    async def wait(self, *, timeout: float | None = None) -> AccountLoginCompletedNotification:
-        """Wait for its end.
 
-        Args:
-            timeout: Seconds to wait; then `RequestTimeout` is raised.
-        """
-        limit = limit_of(timeout)
-        await self._codex._ensure_initialized()
-        return await self._codex._client.wait_for_login_completed(self.login_id, **limit)
-
-    async def cancel(self, *, timeout: float | None = None) -> CancelLoginAccountResponse:
-        """Give it up.
-
-        Args:
-            timeout: Seconds to wait for the answer; then `RequestTimeout` is raised.
-        """
-        limit = limit_of(timeout)
-        await self._codex._ensure_initialized()
-        return await self._codex._client.account_login_cancel(self.login_id, **limit)
+async def _workplaces(
+    client: AsyncAppServerClient, places: Sequence[tuple[str, str | None]], *, timeout: float | None = None
+) -> tuple[TurnEnvironmentParams, ...]:
+    """Environments as they are sent; one whose directory is not named is asked for its own."""
+    found: list[tuple[str, str]] = []
+    for place, directory in places:
+        if directory is None:
+            info = await client.environment_info({"environmentId": place}, timeout=timeout)
+            directory = directory_of(place, info)
+        found.append((place, directory))
+    return as_sent(found)

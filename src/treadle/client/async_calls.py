@@ -38,6 +38,14 @@ if TYPE_CHECKING:
         PermissionProfileListParams,
         PermissionProfileListResponse,
     )
+    from treadle.protocol.app.environment_messages import (
+        EnvironmentAddParams,
+        EnvironmentAddResponse,
+        EnvironmentInfoParams,
+        EnvironmentInfoResponse,
+        EnvironmentStatusParams,
+        EnvironmentStatusResponse,
+    )
     from treadle.protocol.app.extensions import (
         ExternalAgentConfigDetectParams,
         ExternalAgentConfigDetectResponse,
@@ -319,6 +327,27 @@ class AsyncCalls(ABC):
     async def config_requirements_read(self, *, timeout: float | None = None) -> ConfigRequirementsReadResponse:
         """What an administrator demands of the settings. (`configRequirements/read`)"""
         answer: ConfigRequirementsReadResponse = await self._call("configRequirements/read", None, timeout)
+        return answer
+
+    async def environment_add(
+        self, params: EnvironmentAddParams | JsonObject, *, timeout: float | None = None
+    ) -> EnvironmentAddResponse:
+        """Name an exec-server that threads can work on, until this server ends. (`environment/add`)"""
+        answer: EnvironmentAddResponse = await self._call("environment/add", params, timeout)
+        return answer
+
+    async def environment_info(
+        self, params: EnvironmentInfoParams | JsonObject, *, timeout: float | None = None
+    ) -> EnvironmentInfoResponse:
+        """Say what an environment says of itself; it is connected for that. (`environment/info`)"""
+        answer: EnvironmentInfoResponse = await self._call("environment/info", params, timeout)
+        return answer
+
+    async def environment_status(
+        self, params: EnvironmentStatusParams | JsonObject, *, timeout: float | None = None
+    ) -> EnvironmentStatusResponse:
+        """Say how an environment is, without connecting it. (`environment/status`)"""
+        answer: EnvironmentStatusResponse = await self._call("environment/status", params, timeout)
         return answer
 
     async def experimental_feature_enablement_set(

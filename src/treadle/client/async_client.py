@@ -86,6 +86,7 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
     async def initialize(self) -> InitializeResponse:
         """Shake hands."""
         answer = await self.request("initialize", client_info(self.config), response_model=InitializeResponse)
+        self._extensions = frozenset(answer.extensions or ())
         self.notify("initialized")
         return answer
 
@@ -291,18 +292,19 @@ class AsyncAppServerClient(AsyncShell, AsyncCalls):
 
     async def next_notification(self, *, timeout: float | None = None) -> Notification:
         """The next notification of any kind; waits for it. Not while the stream of a turn is being read."""
+
+        def next_in_backlog() -> Notification | None:
+            with self._lock:
+                return self._router.next_backlog()
+
         timeout = seconds_or_none(timeout)
         self._check_usable()
         with self._lock:
             news = self._news = self._news or AsyncWaiter()
         try:
-            return await news.take(self._next_in_backlog, timeout)
+            return await news.take(next_in_backlog, timeout)
         except TimeoutError:
-            raise RequestTimeout(f"the server has told nothing within {timeout:g} s") from None
-
-    def _next_in_backlog(self) -> Notification | None:
-        with self._lock:
-            return self._router.next_backlog()
+            raise RequestTimeout(f"the server has sent nothing within {timeout:g} s") from None
 
     async def wait_for_turn_completed(self, turn_id: str) -> TurnCompletedNotification:
         """Read a turn to its end."""

@@ -52,7 +52,14 @@ async def open_connection(config: CodexConfig, sink: Sink) -> AsyncConnection:
 
         environ = {**os.environ, **(config.env or {})}
         try:
-            channel = await connect(Address.parse(config.url), token=config.token, environ=environ)
+            channel = await connect(
+                Address.parse(config.url),
+                token=config.token,
+                ca_file=config.ca_file,
+                cert_file=config.cert_file,
+                key_file=config.key_file,
+                environ=environ,
+            )
         except (ChannelClosed, AddressError) as error:
             raise TransportClosedError(str(error)) from None
         return ChannelConnection(channel, sink)
@@ -135,9 +142,6 @@ class DirectChannel(Channel):
             self._frames_out += 1
             self._receive([frame])
 
-    def deliver(self, frame: bytes) -> None:
-        self._deliver(frame)
-
     def pause(self) -> None:
         pass  # a client in this process has its own bounds
 
@@ -149,9 +153,6 @@ class DirectChannel(Channel):
 
     def abort(self) -> None:
         self._end("the connection was aborted")
-
-    def _begin(self) -> None:
-        pass
 
 
 class ChannelConnection(AsyncConnection):
@@ -178,12 +179,13 @@ class ChannelConnection(AsyncConnection):
     def send(self, frame: bytes) -> None:
         self._channel.send(frame)
         if self._stuck is None and not self._channel.writable:
-            self._stuck = self._loop.call_later(connection.WRITE_S, self._end_stuck)
 
-    def _end_stuck(self) -> None:
-        text = f"the server is stuck: it has read nothing for {connection.WRITE_S:.0f} s"
-        self._sink.connection_ended(TransportClosedError(text))
-        self._channel.abort()
+            def end() -> None:
+                text = f"the server is stuck: it has read nothing for {connection.WRITE_S:.0f} s"
+                self._sink.connection_ended(TransportClosedError(text))
+                self._channel.abort()
+
+            self._stuck = self._loop.call_later(connection.WRITE_S, end)
 
     def frame_received(self, frame: bytes) -> None:
         if not self._frames:

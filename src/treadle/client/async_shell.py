@@ -72,6 +72,7 @@ class AsyncShell(ABC):
     def __init__(self, config: CodexConfig, handlers: Handlers) -> None:
         self.config: CodexConfig = config
         self.handlers: Handlers = handlers
+        self._extensions: frozenset[str] = frozenset()  # what the server can do beyond the Codex protocol
         self._router = self._new_router()
         self._lock = nullcontext()
         self._news: AsyncWaiter | None = None  # for readers of the backlog; made by the first one

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from treadle._version import __version__
 from treadle.arguments import flag, folder, path, seconds, text, texts, variables, words
 from treadle.client.sdk_errors import CodexError
-from treadle.errors import ArgumentValueError
+from treadle.errors import ArgumentValueError, needs_linux
 from treadle.secrets import HIDDEN, hides_secret, is_secret, kept_url, shown_argument, shown_setting
 
 if TYPE_CHECKING:
@@ -36,13 +36,16 @@ class CodexConfig:
             `codex_bin`.
         cwd: The working directory of a server that is started here: the default for its threads. It must exist.
         env: Variables that are added to the environment of a server that is started here.
-        client_name: Who the server is told that it talks to.
+        client_name: The name of the client, which the server is sent.
         client_title: The same for people to read.
-        client_version: The version that the server is told.
+        client_version: The version of the client, which the server is sent.
         experimental_api: Whether the server may use parts of the protocol that are marked experimental.
         url: A server that runs already: `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`.
         token: What the server at `url` asks for as a bearer token; that of a server of the same user on this machine is
             found in the home.
+        ca_file: A PEM file with the issuers of certificates to trust for `wss://`, in place of those of the system.
+        cert_file: A PEM file with the certificate of this client, for a server that wants one.
+        key_file: Its key as a PEM file, unless it is in `cert_file`.
         hooks: Python functions by the event that they are called for (see `treadle.hooks`), for a server in this
             process.
         request_timeout: Seconds that the handshake may take, and a request that is given no `timeout` of its own; None
@@ -60,6 +63,9 @@ class CodexConfig:
     experimental_api: bool = True
     url: str | None = field(default=None, kw_only=True)
     token: str | None = field(default=None, kw_only=True)
+    ca_file: str | None = field(default=None, kw_only=True)
+    cert_file: str | None = field(default=None, kw_only=True)
+    key_file: str | None = field(default=None, kw_only=True)
     hooks: PythonHooks | None = field(default=None, kw_only=True)
     request_timeout: float | None = field(default=REQUEST_S, kw_only=True)
 
@@ -137,6 +143,13 @@ class CodexConfig:
             raise ArgumentValueError("hooks", f"{problem}: leave one of them out, or put commands into hooks.json")
         if self.token is not None and self.url is None:
             raise CodexError("CodexConfig.token belongs to `url`, which is not set")
+        for name in ("ca_file", "cert_file", "key_file"):
+            if getattr(self, name) is not None and not (self.url or "").startswith("wss://"):
+                raise CodexError(f"CodexConfig.{name} belongs to a `url` that begins with wss://")
+        if self.key_file is not None and self.cert_file is None:
+            raise CodexError("CodexConfig.key_file belongs to `cert_file`, which is not set")
+        if self.url is None and (missing := needs_linux("a server that is started here")) is not None:
+            raise CodexError(missing)
         if self.cwd is not None and self.url is None:
             folder("CodexConfig.cwd", self.cwd)
 
@@ -165,6 +178,9 @@ _KINDS: Final[Mapping[str, Callable[[str, object], Any]]] = {
     "experimental_api": flag,
     "url": text,
     "token": text,
+    "ca_file": path,
+    "cert_file": path,
+    "key_file": path,
     "request_timeout": seconds,
     "hooks": _hooks,
 }

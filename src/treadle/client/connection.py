@@ -183,10 +183,18 @@ class ChildConnection(Connection):
 
 
 def _wait_writable(descriptor: int) -> None:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    if not poll.poll(WRITE_S * 1000):
+    if not _wait(descriptor, WRITE_S, writing=True):
         raise OSError(0, f"it has read nothing for {WRITE_S:.0f} s")
+
+
+def _wait(descriptor: int, seconds: float, *, writing: bool = False) -> bool:
+    """Whether there is something to read, or room to write, within some seconds."""
+    if not hasattr(select, "poll"):  # Windows, whose `select` has no limit for the numbers of sockets
+        given = [descriptor]
+        return any(select.select([] if writing else given, given if writing else [], [], seconds))
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT if writing else select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 class SocketConnection(Connection):
@@ -281,8 +289,6 @@ class SocketConnection(Connection):
 
     def _receive(self) -> bytes | None:
         """Bytes of the server, empty at the end; None after some silence."""
-        poll = select.poll()
-        poll.register(self._socket.fileno(), select.POLLIN)
         while True:
             with self._lock:
                 try:
@@ -290,7 +296,7 @@ class SocketConnection(Connection):
                 except OSError as error:
                     if not _would_block(error):
                         raise
-            if not poll.poll(SILENCE_S * 1000):
+            if not _wait(self._socket.fileno(), SILENCE_S):
                 return None
 
     def close(self) -> None:
@@ -328,8 +334,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
     import socket
 
     from treadle.transport.address import Address, AddressError, shown_url
-    from treadle.transport.listener_secret import resolve_address
-    from treadle.transport.sockets import check_server
+    from treadle.transport.sockets import check_server, client_context, connect_problem, resolve_address, unix_family
     from treadle.transport.websocket import BadRequest, Upgrade, WebSocketFramer, split_head
 
     opened: socket.socket | None = None
@@ -342,7 +347,7 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
         place = ("localhost", "/") if unix else (address.authority, address.path)
         upgrade = Upgrade.new(*place, token, advice)
         if unix:
-            opened = socket.socket(socket.AF_UNIX)
+            opened = socket.socket(unix_family())
             opened.settimeout(CONNECT_S)
             opened.connect(address.path)
             check_server(opened)
@@ -350,9 +355,8 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
             opened = socket.create_connection((address.host, address.port), CONNECT_S)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.scheme == "wss":
-                import ssl  # only for wss://
-
-                opened = ssl.create_default_context().wrap_socket(opened, server_hostname=address.host)
+                context = client_context(config.ca_file, config.cert_file, config.key_file)
+                opened = context.wrap_socket(opened, server_hostname=address.host)
         opened.sendall(upgrade.request())
         buffer = b""
         until = time.monotonic() + CONNECT_S
@@ -366,10 +370,11 @@ def _connect(url: str, config: CodexConfig) -> tuple[socket.socket, WebSocketFra
     except (OSError, UnicodeError, ChannelClosed, BadRequest, AddressError) as error:
         if opened is not None:
             opened.close()
-        reason = f"no answer within {CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
-        raise TransportClosedError(
-            f"cannot connect to {shown_url(url)}: {getattr(reason, 'strerror', None) or reason}"
-        ) from None
+        if isinstance(error, TimeoutError):
+            reason = f"no answer within {CONNECT_S:g} s"
+        else:
+            reason = connect_problem(error) if isinstance(error, OSError) else str(error)
+        raise TransportClosedError(f"cannot connect to {shown_url(url)}: {reason}") from None
     opened.setblocking(False)
     return opened, WebSocketFramer(client=True), split[1]
 

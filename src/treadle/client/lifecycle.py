@@ -11,14 +11,20 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from treadle.arguments import count, function, seconds
 from treadle.client.codex_config import CodexConfig
-from treadle.client.sdk_errors import ConfigurationWarning, MissingMetadata, configuration_error, is_retryable_error
+from treadle.client.sdk_errors import (
+    CodexError,
+    ConfigurationWarning,
+    MissingMetadata,
+    configuration_error,
+    is_retryable_error,
+)
 from treadle.errors import ArgumentValueError
 
 if TYPE_CHECKING:
@@ -110,6 +116,34 @@ def check_metadata(answer: InitializeResponse) -> InitializeResponse:
         answer.serverInfo = ServerInfo()
     answer.serverInfo.name, answer.serverInfo.version = name, version
     return answer
+
+
+# --- notebooks ---
+
+SHOW_S: Final = 10.0
+"""How long a notebook waits for a thread that is shown."""
+
+
+class ShownThread:
+    """A thread that a notebook shows with its last turns."""
+
+    __slots__ = ()
+
+    def html(self, *, timeout: float | None = None) -> str:
+        """The thread as HTML."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return self.html(timeout=SHOW_S)
+        except CodexError:  # the client is closed, say: then it is shown as text
+            return None
+
+
+class AsyncShownThread:
+    """One of asyncio cannot be read while it is shown: `html` is awaited."""
+
+    __slots__ = ()
 
 
 # --- opening and closing ---

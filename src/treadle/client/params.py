@@ -7,7 +7,9 @@ marked as intended: `ReasoningEffort("word")` goes to the server as it is.
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -46,10 +48,13 @@ from treadle.protocol.app.turns import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from treadle.client.notebook import LiveTurn
     from treadle.client.schemas import OutputType
+    from treadle.client.sdk_errors import OutputError
     from treadle.client.server_requests import ApprovalHandler, UserInputHandler
     from treadle.client.tools import Tool
     from treadle.client.turn_values import RunInput
+    from treadle.client.workplaces import Environments
     from treadle.hooks.python_hooks import PythonHooks
     from treadle.protocol.app.base import JsonObject
     from treadle.protocol.app.settings import Personality, ReasoningSummary, SandboxPolicy
@@ -60,6 +65,10 @@ if TYPE_CHECKING:
         ThreadStartParams,
     )
     from treadle.protocol.app.turns import ReviewTarget
+
+
+_OURS: Final = "treadle/threadEvents"
+"""What only servers of ours can do."""
 
 
 class ApprovalMode(str, Enum):  # noqa: UP042 - as in the official SDK, also in how it prints
@@ -98,6 +107,10 @@ class TurnOptions(TypedDict, total=False):
     source: str | None
     summary: ReasoningSummary | str | None
     turn_service_tier: str | None
+    max_turns: int | None
+    max_turn_tokens: int | None
+    max_turn_cost_usd: float | None
+    environment: Environments | None
     timeout: float | None
 
 
@@ -167,12 +180,13 @@ def turn_params(
     sandbox: Sandbox | None,
     source: str | None,
     turn_service_tier: str | None,
+    max_turns: int | None,
     has_approval_handler: bool,
     **given: Any,
 ) -> TurnStartParams:
-    # The protocol has other names for these two.
-    names = {"source": "turn_trigger", "turn_service_tier": "service_tier_for_turn"}
-    named = checked(source=source, turn_service_tier=turn_service_tier)
+    # The protocol has other names for these.
+    names = {"source": "turn_trigger", "turn_service_tier": "service_tier_for_turn", "max_turns": "max_iterations"}
+    named = checked(source=source, turn_service_tier=turn_service_tier, max_turns=max_turns)
     renamed = {names[name]: value for name, value in named.items()}
     return TurnStartParams(
         thread_id=thread_id,
@@ -269,6 +283,14 @@ def has_approval_handler(client: Any) -> bool:
     return handlers is not None and handlers.approval is not None
 
 
+def check_limits(client: Any, **given: float | None) -> None:
+    """Raise `ArgumentError` for a limit that the server would not hold: only one of ours knows them."""
+    named = next((name for name, limit in given.items() if limit is not None), None)
+    if named is not None and _OURS not in getattr(client, "_extensions", ()):
+        problem = f"{named} is for a server of Treadle: this one would not hold it"
+        raise ArgumentValueError(named, f"{problem}. Leave it out, and interrupt the turn yourself")
+
+
 def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     if isinstance(given, tuple | list) and not given:
         return {}
@@ -306,12 +328,29 @@ def _toml(name: str, value: Any) -> Any:
     return text(name, path(name, value)) if isinstance(value, str | os.PathLike) else value
 
 
-def output_of(wanted: Any) -> OutputType[Any] | None:
+def output_of(wanted: Any, schema: JsonObject | None) -> OutputType[Any] | None:
     if wanted is None:
         return None
+    if schema is not None:
+        problem = "output_schema and output_type say the same thing in two ways: pass one of them"
+        raise ArgumentValueError("output_schema", problem)
     from treadle.client.schemas import OutputType  # only for a typed answer
 
     return OutputType(wanted)
+
+
+def asked_again(error: OutputError) -> str:
+    """The message to the model when its answer does not fit."""
+    return f"Your answer cannot be used: {error}. Answer again, with nothing but JSON that fits the schema."
+
+
+def live_turn() -> LiveTurn | None:
+    """What shows a turn in a notebook, if there is one."""
+    if "IPython" not in sys.modules:
+        return None
+    from treadle.client import notebook  # only in notebooks
+
+    return notebook.live_turn()
 
 
 def check_config(config: CodexConfig | None) -> None:
@@ -342,6 +381,15 @@ def with_hooks(config: CodexConfig | None, hooks: PythonHooks | None) -> CodexCo
     config = replace(config or CodexConfig(), hooks=hooks)
     config.check()
     return config
+
+
+def with_provider(config: CodexConfig | None, **given: str | None) -> CodexConfig | None:
+    """The config with the provider and the model that were named, if any were."""
+    if all(value is None for value in given.values()):
+        return config
+    from treadle.client import provider_settings  # only for who names one
+
+    return provider_settings.with_provider(config, **given)
 
 
 def with_offline(config: CodexConfig | None, offline: bool | None) -> CodexConfig | None:
@@ -445,6 +493,21 @@ def _source_kinds(name: str, value: object) -> list[str]:
     return [check(f"{name}[{index}]", member) for index, member in enumerate(value)]
 
 
+def _dollars(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(name, "a number of dollars", value)
+    if not 0 < value < math.inf:
+        raise ArgumentValueError(name, f"{name} must be more than 0 dollars, not {value}")
+    return float(value)
+
+
+def _tokens(name: str, value: object) -> int:
+    found = count(name, value)
+    if not 1 <= found <= 2**53:
+        raise ArgumentValueError(name, f"{name} must be a number of tokens from 1 on, not {value}")
+    return found
+
+
 def _name(name: str, value: object) -> str:
     """An id, or another text that cannot be empty."""
     found = text(name, value)
@@ -469,6 +532,11 @@ _KINDS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "include_turns": flag,
     "instructions": _name,
     "limit": count,
+    "max_thread_cost_usd": _dollars,
+    "max_thread_tokens": _tokens,
+    "max_turn_cost_usd": _dollars,
+    "max_turn_tokens": _tokens,
+    "max_turns": count,
     "model": text,
     "model_provider": text,
     "model_providers": texts,

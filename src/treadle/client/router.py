@@ -158,7 +158,7 @@ class Router:
         self._next_id = 0
         self._pending: dict[int, Any] = {}
         self.streams: dict[str, Stream] = {}
-        """By the id of a turn, or by `login ID`."""
+        """The open streams, by the id of a turn or by `login ID`."""
         self._reading: set[Stream] = set()
         self._ended: dict[str, None] = {}
         self._unread: dict[str, int] = {}  # ended turns with unread events, oldest first, and how many

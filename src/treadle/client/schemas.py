@@ -1,8 +1,8 @@
 """JSON schemas of Python types, and parsing JSON into those types.
 
-It owns what a model server is told about a type, the errors for values that do not fit, and `OutputType`, the Python
-type that the final response of a turn is parsed into. msgspec does the work; pydantic models are recognised by their
-methods, because pydantic is not a dependency. `tools` uses it too.
+It owns the schema of a type that a model server is sent, the errors for values that do not fit, and `OutputType`, the
+Python type that the final response of a turn is parsed into. msgspec does the work; pydantic models are recognised by
+their methods, because pydantic is not a dependency. `tools` uses it too.
 """
 
 from __future__ import annotations

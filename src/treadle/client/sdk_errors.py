@@ -10,6 +10,7 @@ CodexError                      also a `TreadleError`
 │           └── RetryLimitExceededError
 ├── TurnFailed                  a turn ended with the status `failed` (`turn`, and why: `kind`, `status`, `retry_after`,
 │                               `advice`); also a `RuntimeError`
+│   └── TurnLimitReached        because of a limit in tokens or dollars (`limit`)
 ├── TurnConflict                the thread or the stream is in use; also a `RuntimeError`
 ├── MissingMetadata             what answered `initialize` is no app-server; also a `RuntimeError`
 ├── RequestTimeout              no answer, or no end of the turn, in time; also a `TimeoutError`
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import ValidationError, convert
+from msgspec import UnsetType, ValidationError, convert
 
 from treadle.errors import (
     CONFIG_PROBLEMS,
@@ -36,7 +37,7 @@ from treadle.errors import (
 
 if TYPE_CHECKING:
     from treadle.config import ConfigError, ConfigProblem
-    from treadle.protocol.app.turns import Turn
+    from treadle.protocol.app.turns import Turn, TurnLimit
 
 _PARSE_ERROR = -32700
 _BUSY_WORD = "server_overloaded"
@@ -85,7 +86,7 @@ class InvalidRequestError(CodexRpcError):
 
 
 class ConfigurationWarning(UserWarning):
-    """Something in the settings of the server has no effect; `Codex.warnings` has all of it."""
+    """A setting of the server has no effect; `Codex.warnings` lists all such settings."""
 
 
 class ConfigurationError(InvalidRequestError):
@@ -146,6 +147,19 @@ class TurnFailed(CodexError, RuntimeError):
         if failure is not None:
             self.kind, self.status, self.advice = failure.kind, failure.status, failure.advice
             self.retry_after = failure.retry_after_s
+
+
+class TurnLimitReached(TurnFailed):
+    """A turn ended because it, or its thread, has used what it may: `limit` has which limit (`kind`: `turnTokens`,
+    `turnCostUsd`, `threadTokens` or `threadCostUsd`), how much it is and how much was used.
+    """
+
+    limit: TurnLimit
+
+    def __init__(self, message: str, turn: Turn | None = None) -> None:
+        super().__init__(message, turn)
+        if turn is not None and turn.error is not None and not isinstance(turn.error.limit, UnsetType):
+            self.limit = turn.error.limit
 
 
 class TurnConflict(CodexError, RuntimeError):

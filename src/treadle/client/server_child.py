@@ -27,7 +27,7 @@ GRACE_S: Final = 1.0
 """A server whose input has ended gets this long to end by itself, and as long again after SIGTERM."""
 LAST_WORDS_S: Final = 2.0
 SILENCE_S: Final = 0.2
-"""Nothing more comes from a server that has ended when nothing came for so long."""
+"""A server that has ended and has written nothing for so long has written all."""
 HEIRS_S: Final = 2.0
 """What is still written after so long is not of the server but of another process that holds its streams."""
 PIPE_BYTES: Final = 1 << 20

@@ -79,6 +79,7 @@ class Shell(ABC):
     def __init__(self, config: CodexConfig, handlers: Handlers) -> None:
         self.config: CodexConfig = config
         self.handlers: Handlers = handlers
+        self._extensions: frozenset[str] = frozenset()  # what the server can do beyond the Codex protocol
         self._router = self._new_router()
         # Around each call of the router. A signal may arrive while it is held, and its handler may use the client.
         self._lock = threading.RLock()

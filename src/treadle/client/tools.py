@@ -1,7 +1,7 @@
 """`Tool`: a Python function that the model can call.
 
-It owns what the model is told about a function (name, description, parameter schema), the validation of arguments, and
-the format of results. It does not run calls by itself or talk to a server.
+It owns the specification of a function for the model (name, description, parameter schema), the validation of
+arguments, and the format of results. It does not run calls by itself or talk to a server.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Tool:
         function: What is called: a function, plain or async, a method, or an object with `__call__`.
         name: What the model calls it, of letters, digits, `_` and `-`; else the name of the function. It cannot be
             that of a tool which the agent has already, such as `apply_patch`.
-        description: What the model is told about it; else the docstring of the function.
+        description: The description of the tool for the model; else the docstring of the function.
     """
 
     __slots__ = ("_required", "_types", "description", "function", "input_schema", "name")
@@ -77,7 +77,7 @@ class Tool:
     name: str
     """What the model calls it."""
     description: str
-    """What the model is told about it."""
+    """The specification of the tool for the model."""
     input_schema: dict[str, Any]
     """The JSON schema of its arguments."""
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.client.notification import Notification, UnknownNotification
-from treadle.client.turn_values import Collector, OutputT, TurnResult
+from treadle.client.turn_values import Collector, OutputT, TokensUsed, TurnResult
 from treadle.tools.command.command_shell import asked
 
 if TYPE_CHECKING:
@@ -144,7 +144,11 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens of the thread so far, and what the turn has cost so far, in dollars (None when that is not known)."""
+    """What was used so far: by the turn and by the thread, as the result has it in the end.
+
+    The other members are the tokens of the thread, the context window of the model, and the cost of the turn in dollars
+    (None when that is not known).
+    """
 
     input_tokens: int
     cached_input_tokens: int
@@ -152,11 +156,13 @@ class Usage(Struct, frozen=True, kw_only=True):
     total_tokens: int
     context_window: int | None
     cost_usd: float | None = None
+    turn_usage: TokensUsed | None = None
+    thread_usage: TokensUsed | None = None
     kind: Literal["usage"] = "usage"
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Something went wrong; `will_retry` when the server tries again by itself."""
+    """An error of the turn; `will_retry` when the server tries again by itself."""
 
     message: str
     will_retry: bool
@@ -221,6 +227,9 @@ class EventReader(Generic[OutputT]):
         if method in _GOES_ON:
             yield from self._decided(final=False)
         event = None if isinstance(payload, UnknownNotification) else _event(method, payload)
+        if isinstance(event, Usage):
+            used = self._collector
+            event = replace(event, turn_usage=used.turn_usage, thread_usage=used.thread_usage)
         if isinstance(event, Text) and payload.item.phase is None:
             self._text = event
         elif isinstance(event, Usage) and self._text is not None:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
+from msgspec import UNSET
+
 from treadle.arguments import path, text, wrong_type
-from treadle.client.sdk_errors import CodexError, TurnFailed
+from treadle.client.sdk_errors import CodexError, TurnFailed, TurnLimitReached
 from treadle.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from treadle.client.schemas import OutputType
     from treadle.protocol.app.base import JsonObject
     from treadle.protocol.app.items import ThreadItem
-    from treadle.protocol.app.threads import ThreadTokenUsage
-    from treadle.protocol.app.turns import Turn, TurnError, TurnStatus
+    from treadle.protocol.app.threads import ThreadTokenUsage, TokenUsageBreakdown
+    from treadle.protocol.app.turns import Turn, TurnError, TurnLimit, TurnStatus
 
     OutputT = TypeVar("OutputT", default=Any)
 else:
@@ -116,8 +118,11 @@ def wire_input(given: RunInput) -> list[JsonObject]:
     if isinstance(given, ExternalMessage):
         return []
     if isinstance(given, str):
-        return [{"type": "text", "text": text("input", given)}]
-    return [_wire_item(item) for item in given] if isinstance(given, list) else [_wire_item(given)]
+        given = TextInput(text("input", given))
+    items = [_wire_item(item) for item in given] if isinstance(given, list) else [_wire_item(given)]
+    if all(item["type"] == "text" and not item["text"].strip() for item in items):
+        raise ArgumentValueError("input", "input is empty: say what the agent is to do")
+    return items
 
 
 def tool_output(given: RunInput) -> dict[str, Any] | None:
@@ -157,6 +162,27 @@ def _wire_item(item: InputItem) -> JsonObject:
 # --- the result ---
 
 
+@dataclass(frozen=True, slots=True)
+class TokensUsed:
+    """Tokens, and what they cost.
+
+    Args:
+        input_tokens: What the model read, with what came from the cache.
+        cached_input_tokens: How much of that came from the cache.
+        output_tokens: What the model wrote, with its thoughts.
+        reasoning_output_tokens: How much of that were thoughts.
+        total_tokens: Input and output together.
+        cost_usd: What they cost in dollars; None when a price is not known.
+    """
+
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_output_tokens: int = 0
+    total_tokens: int = 0
+    cost_usd: float | None = None
+
+
 @dataclass(slots=True)
 class TurnResult(Generic[OutputT]):
     """What came of a turn.
@@ -173,8 +199,10 @@ class TurnResult(Generic[OutputT]):
         duration_ms: How long it took, in milliseconds.
         final_response: The answer of the agent, or None when it gave none.
         items: What the agent did and said; the user's own message is not among them.
-        usage: The tokens of the thread so far; its `cost_usd` is what the turn has cost in dollars, and
-            `thread_cost_usd` the thread, None when a price is not known.
+        usage: What the server reported last: `total` are the tokens of the thread, `last` those of the last request.
+        turn_usage: What the turn has used alone; None when the server reported nothing.
+        thread_usage: What the thread has used so far, this turn included; None when the server reported nothing.
+        limit: The limit that it ended at while the model wanted more tool calls, `max_turns`; None when it did not.
         output: The answer as the `output_type` that was asked for; None without one, and for an interrupted turn.
     """
 
@@ -187,7 +215,16 @@ class TurnResult(Generic[OutputT]):
     final_response: str | None = None
     items: list[ThreadItem] = field(default_factory=list)
     usage: ThreadTokenUsage | None = None
+    _: KW_ONLY  # what is only ours: the next field of the official SDK has its place after `usage`
     output: OutputT = field(default=cast("Any", None))
+    turn_usage: TokensUsed | None = field(default=None, compare=False)
+    thread_usage: TokensUsed | None = field(default=None, compare=False)
+    limit: TurnLimit | None = field(default=None, compare=False)
+
+    def _repr_html_(self) -> str:
+        from treadle.client.notebook import result_html  # only in notebooks
+
+        return result_html(self)
 
 
 class Collector:
@@ -197,6 +234,8 @@ class Collector:
         self._turn_id = turn_id
         self._items: list[Any] = []
         self._usage: ThreadTokenUsage | None = None
+        self._before: TokensUsed | None = None  # what the thread had used when the turn began
+        self._limit: TurnLimit | None = None
         self._turn: Turn | None = None
 
     def add(self, event: Notification) -> None:
@@ -206,9 +245,30 @@ class Collector:
                 self._items.append(payload.item)
         elif event.method == "thread/tokenUsage/updated":
             if hasattr(payload, "token_usage") and payload.turn_id == self._turn_id:
-                self._usage = payload.token_usage
+                self._usage = usage = payload.token_usage
+                if self._before is None:
+                    self._before = _difference(_tokens(usage.total), _tokens(usage.last))
+        elif event.method == "warning":
+            if getattr(payload, "turn_id", None) == self._turn_id and payload.limit is not UNSET:
+                self._limit = payload.limit
         elif event.method == "turn/completed" and hasattr(payload, "turn") and payload.turn.id == self._turn_id:
             self._turn = payload.turn
+
+    @property
+    def turn_usage(self) -> TokensUsed | None:
+        """What the turn has used so far; None as long as the server has reported nothing."""
+        if self._usage is None or self._before is None:
+            return None
+        ours = self._usage.turn  # which other servers do not send
+        used = _difference(_tokens(self._usage.total), self._before) if ours is UNSET else _tokens(ours)
+        return replace(used, cost_usd=self._usage.cost_usd)
+
+    @property
+    def thread_usage(self) -> TokensUsed | None:
+        """What the thread has used so far; None as long as the server has reported nothing."""
+        return (
+            None if self._usage is None else replace(_tokens(self._usage.total), cost_usd=self._usage.thread_cost_usd)
+        )
 
     def result(self, output_type: OutputType[OutputT] | None = None) -> TurnResult[OutputT]:
         """Raises `TurnFailed` for a turn that failed, and `OutputError` for a response of the wrong shape."""
@@ -217,7 +277,8 @@ class Collector:
             raise CodexError(f"the stream of turn {self._turn_id} ended without its completion")
         if turn.status == "failed":
             message = turn.error.message if turn.error is not None else ""
-            raise TurnFailed(message or "the turn failed, and the server does not say why", turn)
+            kind = TurnFailed if turn.error is None or turn.error.limit is UNSET else TurnLimitReached
+            raise kind(message or "the turn failed, and the server does not say why", turn)
         response = final_response(self._items)
         output = output_type.read(response) if output_type is not None and turn.status == "completed" else None
         return TurnResult(
@@ -231,7 +292,30 @@ class Collector:
             items=[item for item in self._items if item.type != "userMessage"],
             usage=self._usage,
             output=cast("OutputT", output),
+            turn_usage=self.turn_usage,
+            thread_usage=self.thread_usage,
+            limit=self._limit,
         )
+
+
+def _tokens(counted: TokenUsageBreakdown) -> TokensUsed:
+    return TokensUsed(
+        input_tokens=counted.input_tokens,
+        cached_input_tokens=counted.cached_input_tokens,
+        output_tokens=counted.output_tokens,
+        reasoning_output_tokens=counted.reasoning_output_tokens,
+        total_tokens=counted.total_tokens,
+    )
+
+
+def _difference(one: TokensUsed, other: TokensUsed) -> TokensUsed:
+    return TokensUsed(
+        **{
+            name: max(0, getattr(one, name) - getattr(other, name))
+            for name in TokensUsed.__dataclass_fields__
+            if name != "cost_usd"
+        }
+    )
 
 
 def final_response(items: list[Any]) -> str | None:

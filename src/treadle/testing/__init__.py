@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from treadle.errors import load_name
 from treadle.internal_names import internal_name
 from treadle.testing.mock_model import MockModel
 from treadle.testing.mock_server import RecordedRequest
@@ -67,9 +68,7 @@ _LAZY = {
 
 def __getattr__(name: str) -> object:
     if name in _LAZY:
-        from importlib import import_module
-
-        return getattr(import_module(_LAZY[name]), name)
+        return load_name(_LAZY[name], name)
     return internal_name(__name__, name)
 
 
@@ -83,5 +82,5 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.testing.runtime_suite import deny, turn_events
     from treadle.testing.scripted_runtime import Act, DONE, Gate, SILENCE, STOPPED, echoed, ran, running, said
     from treadle.testing.scripted_runtime import thought
-    from treadle.testing.store_checks import A, B, event, history, item, keep, queued, thread, turn
+    from treadle.testing.store_checks import A, B, commit, event, history, item, queued, thread, turn
     from treadle.testing.wire_suite import check_order

@@ -39,9 +39,32 @@ def check_engine(engine: Engine[Any], *, recorded: bytes, session: str) -> None:
         session: That session.
     """
     token = ResumeToken(engine.name, session)
-    _check_description(engine)
-    _check_resume(engine, token)
-    _check_arguments(engine, token)
+    # What `treadle engines` and `treadle doctor` show of it.
+    assert engine.tested is None or read_version(engine.tested) == engine.tested, f"{engine.tested!r} is no version"
+    with TemporaryDirectory() as home:
+        login = engine.login({"HOME": home, "PATH": os.defpath})
+    assert isinstance(login, LoginStatus), f"login gives {login!r}, which is no LoginStatus"
+    assert login.ok is None or login.where, f"{login} does not say where the login is, or what is missing"
+    assert login.ok is not False or engine.log_in, "there is no login, and log_in does not say how to get one"
+    # The resume line is read as it is written, and nothing else passes for a session.
+    line = engine.resume.format(token)
+    assert engine.resume.fits(token.value), f"the session {token.value!r} has not the shape of one"
+    found = engine.resume.extract(f"an answer\n\n{line}")
+    assert found == token, f"the resume line {line} is read as {found}"
+    for word in ("--last", "-x", "", "a b", "`"):
+        assert not engine.resume.fits(word), f"{word!r} passes for a session"
+    # The command line has all that was asked for but the prompt, which every user of the machine could read there.
+    options = RunOptions(model="the-model")
+    for resume in (None, token):
+        request = RunRequest(prompt=_SECRET_PROMPT, resume=resume, options=options, extra_args=["--extra"], cwd="/")
+        words = engine.arguments(request)
+        assert all(isinstance(word, str) for word in words), f"arguments are not all strings: {words}"
+        assert not any(_SECRET_PROMPT in word for word in words), "the prompt is on the command line"
+        assert "--extra" in words, "the user's own words are not on the command line"
+        assert any("the-model" in word for word in words), "the model is not on the command line"
+        named = any(token.value in word for word in words)
+        assert named == (resume is not None), "the session is on the command line exactly when it is resumed"
+        assert _SECRET_PROMPT in engine.prompt(request).decode().replace("\\", ""), "the prompt is not written"
     events = _check_stream(engine, recorded, token)
     # In pieces of any size, and without the last line end, it is the same run.
     for size in (1, 7, 100):
@@ -65,39 +88,6 @@ def _play(engine: Engine[Any], chunks: list[bytes], ending: Ending, resume: Resu
     for chunk in chunks:
         outputs += reading.receive(chunk)
     return [*outputs, *reading.end(ending)]
-
-
-def _check_description(engine: Engine[Any]) -> None:
-    """What `treadle engines` and `treadle doctor` show of it."""
-    assert engine.tested is None or read_version(engine.tested) == engine.tested, f"{engine.tested!r} is no version"
-    with TemporaryDirectory() as home:
-        login = engine.login({"HOME": home, "PATH": os.defpath})
-    assert isinstance(login, LoginStatus), f"login gives {login!r}, which is no LoginStatus"
-    assert login.ok is None or login.where, f"{login} does not say where the login is, or what is missing"
-    assert login.ok is not False or engine.log_in, "there is no login, and log_in does not say how to get one"
-
-
-def _check_resume(engine: Engine[Any], token: ResumeToken) -> None:
-    line = engine.resume.format(token)
-    assert engine.resume.fits(token.value), f"the session {token.value!r} has not the shape of one"
-    found = engine.resume.extract(f"an answer\n\n{line}")
-    assert found == token, f"the resume line {line} is read as {found}"
-    for word in ("--last", "-x", "", "a b", "`"):
-        assert not engine.resume.fits(word), f"{word!r} passes for a session"
-
-
-def _check_arguments(engine: Engine[Any], token: ResumeToken) -> None:
-    options = RunOptions(model="the-model")
-    for resume in (None, token):
-        request = RunRequest(prompt=_SECRET_PROMPT, resume=resume, options=options, extra_args=["--extra"], cwd="/")
-        words = engine.arguments(request)
-        assert all(isinstance(word, str) for word in words), f"arguments are not all strings: {words}"
-        assert not any(_SECRET_PROMPT in word for word in words), "the prompt is on the command line"
-        assert "--extra" in words, "the user's own words are not on the command line"
-        assert any("the-model" in word for word in words), "the model is not on the command line"
-        named = any(token.value in word for word in words)
-        assert named == (resume is not None), "the session is on the command line exactly when it is resumed"
-        assert _SECRET_PROMPT in engine.prompt(request).decode().replace("\\", ""), "the prompt is not written"
 
 
 def _check_stream(engine: Engine[Any], recorded: bytes, token: ResumeToken) -> list[Event]:

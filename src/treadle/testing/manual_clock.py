@@ -25,9 +25,11 @@ class ManualClock:
         self._sleepers: dict[asyncio.Future[None], float] = {}
 
     def monotonic(self) -> float:
+        """Seconds that have passed on this clock."""
         return self._now
 
     def time(self) -> float:
+        """The same as Unix time."""
         return self._epoch + self._now
 
     async def sleep(self, seconds: float) -> None:

@@ -131,6 +131,7 @@ class MockServer(ThreadingHTTPServer):
             raise OSError(error.errno, f"the mock model cannot listen on 127.0.0.1:{port}: {error.strerror}") from None
         self.answer = answer
         self.routes = routes
+        self.listed: Sequence[Mapping[str, Any]] = ()
         self.closed: threading.Event = threading.Event()
         self.failures: list[BaseException] = []
         self._open: set[socket.socket] = set()
@@ -214,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if route_of(self.path) == "/models":
-            self._send(error_reply(200, {"object": "list", "data": [], "models": []}))
+            self._send(error_reply(200, {"object": "list", "data": list(self.server.listed), "models": []}))
             return
         routes = " or ".join(f"{{base_url}}{route}" for route in self.server.routes)
         self._send(refusal_reply(404, f"the mock model has no {self.command} {self.path}: use POST {routes}"))
@@ -315,6 +316,14 @@ class ModelServer:
         self._closing = False
         self._changed = threading.Condition()  # guards the record, and the state of those who inherit
         self._server = MockServer(self._answer, port, self._ROUTES)
+
+    def list_models(self, *models: Mapping[str, Any]) -> None:
+        """List these models from now on, to who asks `GET {base_url}/models`; without any there are none.
+
+        Args:
+            models: As servers list them, such as `{"id": "a-model", "max_model_len": 32768}`.
+        """
+        self._server.listed = models
 
     # --- life ---
 

@@ -73,6 +73,7 @@ class Usage:
     reasoning_output_tokens: int = 0
 
     def to_wire(self) -> dict[str, Any]:
+        """The usage as the Responses API has it."""
         return {
             "input_tokens": self.input_tokens,
             "input_tokens_details": {"cached_tokens": self.cached_input_tokens},

@@ -72,7 +72,7 @@ async def check_runtime(make: Callable[[], Runtime], play: RuntimePlay | None = 
 
 
 async def deny(ask: Ask) -> Choice:
-    """Nobody is there to be asked."""
+    """Say no: nobody is there to be asked."""
     return "deny"
 
 
@@ -154,7 +154,7 @@ async def _check_closed(make: Callable[[], Runtime], play: RuntimePlay) -> None:
 
 
 async def _check_use(make: Callable[[], Runtime], play: RuntimePlay) -> None:
-    """All that a runtime goes through while it is open: on one, because opening may cost a process."""
+    """Check a runtime while it is open, all on one: opening may cost a process."""
     async with _opened(make) as runtime:
         # Before the first turn: nothing to interrupt or steer, and what cannot be a turn is refused.
         await runtime.interrupt()

@@ -128,6 +128,7 @@ class ScriptedRuntime:
 
     @property
     def name(self) -> str:
+        """What the runtime is called."""
         return self._name
 
     @property
@@ -136,6 +137,7 @@ class ScriptedRuntime:
         return self.openings[-1]
 
     async def open(self, opening: Opening, ask: AskPerson) -> Opened:
+        """Open a thread; what it was given is in `openings`."""
         self._called("open")
         self.openings.append(opening)
         self._ask = ask
@@ -146,6 +148,7 @@ class ScriptedRuntime:
         return Opened(thread_id=opening.resume or f"thread-{len(self.openings)}")
 
     async def start_turn(self, user_input: UserInput, options: Mapping[str, Any]) -> str:
+        """Begin to play the next turn; what it was given is in `inputs`."""
         self._called("start_turn")
         self.inputs.append(user_input)
         self.options.append(dict(options))
@@ -157,27 +160,32 @@ class ScriptedRuntime:
         raise AssertionError(f"the script has no turn number {len(self.inputs)}")
 
     async def next_event(self) -> RuntimeEvent:
+        """The next event of the turn that is played."""
         event = await self._events.get()
         if isinstance(event, BaseException):
             raise event
         return event
 
     async def interrupt(self) -> None:
+        """End the turn, as the script says."""
         self._called("interrupt")
         if self._on_interrupt and self._player is not None and not self._player.done():
             await self._replace_player(self._on_interrupt)
 
     async def steer(self, text: str) -> bool:
+        """Take what is said in the middle of a turn; it is in `steered`."""
         self._called("steer")
         self.steered.append(text)
         return self._steerable
 
     async def probe(self) -> None:
+        """Answer whether the runtime is well, as the script says."""
         self._called("probe")
         for step in self._probes:
             await self._play(step)
 
     async def compact(self) -> bool:
+        """Make room in the conversation, as the script says."""
         self._called("compact")
         if self._compaction is None:
             return False
@@ -185,6 +193,7 @@ class ScriptedRuntime:
         return True
 
     async def close(self) -> None:
+        """End everything."""
         self.calls.append("close")
         self.closed = True
         for step in self._closing:

@@ -29,8 +29,9 @@ from treadle.store.contract import (
     ThreadCursor,
     ThreadQuery,
     ThreadRecord,
+    UnusedThread,
 )
-from treadle.testing.store_checks import A, B, C, event, fence_of, filled, history, item, keep, refusal, thread, turn
+from treadle.testing.store_checks import A, B, C, commit, event, fence_of, filled, history, item, refusal, thread, turn
 
 # --- pages -----------------------------------------------------------------------------------------------------------
 
@@ -61,7 +62,7 @@ async def a_turn_by_its_id(store: Store) -> None:
 
 async def an_item_by_its_id(store: Store) -> None:
     await filled(store, 3)
-    await keep(store, item(7, turn=3, id="item-4"))
+    await commit(store, item(7, turn=3, id="item-4"))
     assert await store.item(A, "item-6") == item(6, turn=3)
     assert await store.item(A, "item-4") == item(4, turn=2)
     assert await store.item(A, "item-9") is None
@@ -96,12 +97,12 @@ async def pages_of_events(store: Store) -> None:
 
 
 async def pages_of_events_that_were_written_together(store: Store) -> None:
-    """Some in calls of many, one with a frame over several lines: a page begins and ends anywhere."""
+    """Events, some written in calls of many, one with a frame over several lines: a page begins and ends anywhere."""
     events = [event(number, frame=b'{"n": %d}' % number) for number in range(1, 13)]
     events[6] = event(7, frame=b'{\n"n": 7\n}')
-    await keep(store, thread(), *events[:5])
-    await keep(store, *events[5:11])
-    await keep(store, events[11])
+    await commit(store, thread(), *events[:5])
+    await commit(store, *events[5:11])
+    await commit(store, events[11])
     for after in range(14):
         for limit in range(14):
             assert await store.events(A, after, limit) == EventPage(events[after : after + limit], 1, 12)
@@ -122,7 +123,7 @@ async def pages_of_threads_in_every_order(store: Store) -> None:
         thread(thread_id, **{name: time(number) for name, time in times.items()})
         for number, thread_id in enumerate(ids)
     ]
-    await keep(store, *threads, thread("hidden", listed=False), thread("away", archived=True))
+    await commit(store, *threads, thread("hidden", listed=False), thread("away", archived=True))
     for key in get_args(SortKey):
         for descending in (True, False):
             expected = sorted(threads, key=lambda found, key=key: (getattr(found, key), found.id), reverse=descending)
@@ -143,7 +144,7 @@ async def _all_pages(store: Store, key: SortKey, descending: bool) -> list[Threa
 
 
 async def a_full_last_page_says_that_there_is_no_more(store: Store) -> None:
-    await keep(store, thread(A), thread(B))
+    await commit(store, thread(A), thread(B))
     page = await store.threads(ThreadQuery(limit=2))
     assert (len(page.threads), page.more) == (2, False)
     assert (await store.threads(ThreadQuery(limit=1))).more
@@ -152,7 +153,7 @@ async def a_full_last_page_says_that_there_is_no_more(store: Store) -> None:
 
 
 async def filters_of_threads(store: Store) -> None:
-    await keep(
+    await commit(
         store,
         thread("1", cwd="/a", model_provider="p", source="cli", name="Fix it", preview="about 50%"),
         thread("2", cwd="/b", model_provider="q", source="exec", originator="me", preview="Fix that _ thing"),
@@ -197,7 +198,7 @@ async def filters_of_threads(store: Store) -> None:
 
 
 async def search_finds_messages_best_first(store: Store) -> None:
-    await keep(
+    await commit(
         store,
         thread(),
         thread(B, archived=True),
@@ -216,21 +217,21 @@ async def search_finds_messages_best_first(store: Store) -> None:
 
 
 async def search_follows_the_text_of_an_item(store: Store) -> None:
-    await keep(store, thread(), item(1, text="first"))
-    await keep(store, item(1, text="second"))
+    await commit(store, thread(), item(1, text="first"))
+    await commit(store, item(1, text="second"))
     assert (await store.search("first"), len(await store.search("second"))) == ([], 1)
-    await keep(store, item(1, text="second", data=b'"changed"'))
+    await commit(store, item(1, text="second", data=b'"changed"'))
     assert len(await store.search("second")) == 1
-    await keep(store, item(1))
+    await commit(store, item(1))
     assert await store.search("second") == []
-    await keep(store, item(1, text="third"))
+    await commit(store, item(1, text="third"))
     assert len(await store.search("third")) == 1
 
 
 async def an_archived_thread_is_found_again_when_it_comes_back(store: Store) -> None:
-    await keep(store, thread(archived=True), item(1, text="wool"))
+    await commit(store, thread(archived=True), item(1, text="wool"))
     assert await store.search("wool") == []
-    await keep(store, thread())
+    await commit(store, thread())
     assert len(await store.search("wool")) == 1
 
 
@@ -241,7 +242,7 @@ HOSTILE = (
 
 
 async def no_words_can_break_the_search(store: Store) -> None:
-    await keep(store, thread(), item(1, text="plain"))
+    await commit(store, thread(), item(1, text="plain"))
     for words in HOSTILE:
         assert await store.search(words) == [], repr(words[:20])
         assert (await store.threads(ThreadQuery(words=words))).threads in ([], [thread()]), repr(words[:20])
@@ -251,7 +252,7 @@ async def no_words_can_break_the_search(store: Store) -> None:
 
 
 async def words_are_only_words(store: Store) -> None:
-    await keep(store, thread(), item(1, text="cats AND dogs"), item(2, text="cats dogs"), item(3, text="Straße über"))
+    await commit(store, thread(), item(1, text="cats AND dogs"), item(2, text="cats dogs"), item(3, text="Straße über"))
     assert [hit.item_id for hit in await store.search("cats AND dogs")] == ["item-1"]
     assert [hit.item_id for hit in await store.search("straße UBER")] == ["item-3"]
     assert await store.search("") == []
@@ -263,7 +264,7 @@ async def words_are_only_words(store: Store) -> None:
 
 
 async def threads_are_found_by_what_was_said_in_them(store: Store) -> None:
-    await keep(
+    await commit(
         store,
         *(thread(created_at=1), thread(B, created_at=2, source="exec"), thread(C, created_at=3, archived=True)),
         *(item(1, text="nothing"), item(2, text="The loom is old"), item(3, text="loom is here, too")),
@@ -289,7 +290,7 @@ async def threads_are_found_by_what_was_said_in_them(store: Store) -> None:
 
 
 async def messages_of_a_thread_are_found_by_any_part_of_them(store: Store) -> None:
-    await keep(
+    await commit(
         store,
         *(thread(), turn(1), turn(2), item(1, text="Bananas"), item(2), item(3, turn=2, text="ÄPFEL und 100% ananas")),
         *(item(4, turn=2, text="50_50 \\! 林檎"), thread(B), turn(1, B), item(1, B, text="banana")),
@@ -314,7 +315,7 @@ async def messages_of_a_thread_are_found_by_any_part_of_them(store: Store) -> No
 
 
 async def a_claim_counts_the_fence_and_says_nothing_when_nothing_happened(store: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     assert await store.claim(A, 0) == Claim(1, None)
     await store.commit(A, 1, [item(1), Release(A)])
     assert await store.claim(A, 1) == Claim(2, None)
@@ -322,7 +323,7 @@ async def a_claim_counts_the_fence_and_says_nothing_when_nothing_happened(store:
 
 
 async def a_claim_with_another_fence_tells_what_is_there(store: Store) -> None:
-    await keep(store, thread(), item(1))
+    await commit(store, thread(), item(1))
     assert await store.claim(A, -1) == Claim(1, Loaded(thread(), Counters(item=1), 1))
     await store.commit(A, 1, [Release(A)])
     assert await store.claim(A, 0) == Claim(2, Loaded(thread(), Counters(item=1), 2))
@@ -335,7 +336,7 @@ async def a_claim_on_nothing_is_refused(store: Store) -> None:
 
 
 async def a_write_under_any_other_fence_fails(store: Store) -> None:
-    await keep(store, thread(), event(1))
+    await commit(store, thread(), event(1))
     first = (await store.claim(A, 0)).fence
     await store.commit(A, first, [event(2)])
     second = (await store.claim(A, first)).fence
@@ -348,7 +349,7 @@ async def a_write_under_any_other_fence_fails(store: Store) -> None:
 
 
 async def a_running_turn_is_in_progress_while_the_claim_is_held(store: Store) -> None:
-    await keep(store, thread(), thread(B))
+    await commit(store, thread(), thread(B))
     await store.claim(A, 0)
     await store.commit(A, 1, [turn(1), turn(2, status="inProgress")])
     assert [found.status for found in await store.turns(A)] == ["completed", "inProgress"]
@@ -363,7 +364,7 @@ async def a_running_turn_is_in_progress_while_the_claim_is_held(store: Store) ->
 
 
 async def a_turn_that_was_left_running_is_interrupted_and_stays_so(store: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     await store.claim(A, 0)
     await store.commit(A, 1, [turn(1), turn(2, status="inProgress"), Release(A)])
     assert [found.status for found in await store.turns(A)] == ["completed", "interrupted"]
@@ -375,7 +376,7 @@ async def a_turn_that_was_left_running_is_interrupted_and_stays_so(store: Store)
 
 
 async def a_claim_that_was_cancelled_is_not_held(store: Store) -> None:
-    await keep(store, thread(), turn(1, status="inProgress"))
+    await commit(store, thread(), turn(1, status="inProgress"))
     claim = asyncio.ensure_future(store.claim(A, 0))
     await asyncio.sleep(0)
     claim.cancel()
@@ -390,7 +391,7 @@ async def a_claim_that_was_cancelled_is_not_held(store: Store) -> None:
 
 
 async def a_thread_belongs_to_one_store_until_it_is_released(store: Store, other: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     await store.claim(A, 0)
     assert (await refused_claim(other, A)).kind == "claimed"
     await store.commit(A, 1, [Release(A)])
@@ -399,7 +400,7 @@ async def a_thread_belongs_to_one_store_until_it_is_released(store: Store, other
 
 
 async def a_claim_ends_with_its_store(store: Store, other: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     await other.claim(A, 0)
     await other.commit(A, 1, [turn(1, status="inProgress")])
     assert [found.status for found in await store.turns(A)] == ["inProgress"]
@@ -409,7 +410,7 @@ async def a_claim_ends_with_its_store(store: Store, other: Store) -> None:
 
 
 async def who_only_read_a_fence_cannot_write_under_it(store: Store, other: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     assert (await refusal(other, A, 0, event(1))).kind == "stale"
     await store.claim(A, 0)
     assert (await refusal(other, A, 1, event(1))).kind == "stale"
@@ -419,7 +420,7 @@ async def who_only_read_a_fence_cannot_write_under_it(store: Store, other: Store
 
 
 async def an_owner_that_comes_back_too_late_changes_nothing(store: Store, other: Store) -> None:
-    await keep(store, thread(), turn(1), item(1), history(1), event(1))
+    await commit(store, thread(), turn(1), item(1), history(1), event(1))
     late = (await store.claim(A, 0)).fence
     await store.commit(A, late, [turn(2, status="inProgress"), event(2), Release(A)])
     fence = (await other.claim(A, -1)).fence
@@ -443,7 +444,7 @@ async def an_owner_that_comes_back_too_late_changes_nothing(store: Store, other:
 
 
 async def what_another_store_wrote_after_the_fence_was_read_is_told(store: Store, other: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     await other.claim(A, 0)
     seen = await fence_of(store, A)
     await other.commit(A, 1, [item(1), Release(A)])
@@ -451,9 +452,51 @@ async def what_another_store_wrote_after_the_fence_was_read_is_told(store: Store
     assert await store.claim(A, seen) == Claim(seen + 1, Loaded(thread(), Counters(item=1), seen + 1))
 
 
+# --- threads that nobody uses ----------------------------------------------------------------------------------------
+
+
+async def a_thread_that_nobody_uses_is_deleted_with_all_that_work_for_it(store: Store) -> None:
+    times = {"recency_at": 10, "updated_at": 10}
+    await commit(store, thread(A, **times, preview="old"), turn(1))
+    await commit(store, thread(B, parent_thread_id=A, **times), thread(C, parent_thread_id=B, **times, listed=False))
+    assert await store.unused(10) == []
+    assert await store.unused(11) == [UnusedThread(A, "old", 10, 2)]
+    assert not await store.delete_unused(A, 10)
+    assert await store.load(A) is not None
+    assert await store.delete_unused(A, 11)
+    assert [await store.load(each) for each in (A, B, C)] == [None] * 3
+    assert await store.unused(11) == []
+    assert not await store.delete_unused(A, 11)
+    await store.shrink()
+
+
+async def a_thread_is_used_when_one_that_works_for_it_is(store: Store) -> None:
+    times = {"recency_at": 10, "updated_at": 10}
+    await commit(store, thread(A, **times), thread(B, parent_thread_id=A, recency_at=30, updated_at=10))
+    await commit(store, thread(C, recency_at=10, updated_at=30, archived=True))  # renamed, say
+    assert await store.unused(20) == []
+    assert not await store.delete_unused(A, 20)
+    assert [(each.id, each.used_at) for each in await store.unused(31)] == [(A, 30), (C, 30)]
+
+
+async def a_thread_that_is_loaded_or_claimed_somewhere_is_not_deleted(store: Store, other: Store) -> None:
+    times = {"recency_at": 10, "updated_at": 10}
+    await commit(store, thread(A, **times), thread(B, parent_thread_id=A, **times))
+    for who in (other, store):
+        who.mark_loaded(B, True)
+        assert not await store.delete_unused(A, 11)
+        who.mark_loaded(B, False)
+    await other.claim(B, -1)
+    assert not await store.delete_unused(A, 11)
+    assert await store.load(A) is not None
+    other.mark_loaded(A, True)
+    await other.close()
+    assert await store.delete_unused(A, 11)
+
+
 async def each_sees_what_the_other_committed(store: Store, other: Store) -> None:
-    await keep(store, thread(A))
-    await keep(other, thread(B))
+    await commit(store, thread(A))
+    await commit(other, thread(B))
     for number in range(1, 20):
         await store.commit(A, 0, [event(number)])
         await other.commit(B, 0, [event(number, B)])
@@ -477,7 +520,7 @@ async def _all(store: Store) -> list[Any]:
 
 
 async def cancelled_callers_change_nothing_for_the_others(store: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     calls: list[asyncio.Future[Any]] = []
     for number in range(1, 101):
         calls.append(asyncio.ensure_future(store.commit(A, 0, [event(number)])))
@@ -492,7 +535,7 @@ async def cancelled_callers_change_nothing_for_the_others(store: Store) -> None:
 
 async def close_writes_what_was_submitted_and_refuses_what_comes_later(store: Store) -> None:
     heard: list[StoreError | None] = []
-    await keep(store, thread())
+    await commit(store, thread())
     for number in range(1, 501):
         store.submit(A, 0, [event(number)], heard.append)
     await store.close()

@@ -88,7 +88,7 @@ def queued(name: str, position: int, thread_id: str = A, data: bytes = b"{}") ->
     return QueuedRecord(thread_id, name, position, data)
 
 
-async def keep(store: Store, *writes: Any) -> None:
+async def commit(store: Store, *writes: Any) -> None:
     """Write to any number of threads, each under the claim that it has now."""
     by_thread: dict[str, list[Write]] = {}
     for write in writes:
@@ -122,10 +122,10 @@ async def fence_of(store: Store, thread_id: str) -> int:
 
 async def filled(store: Store, turns: int = 4) -> None:
     """Turns of two items, two rows of history and two events each; every first item is a message."""
-    await keep(store, thread())
+    await commit(store, thread())
     for number in range(1, turns + 1):
         first, second = 2 * number - 1, 2 * number
-        await keep(
+        await commit(
             store,
             turn(number),
             item(first, turn=number, text=f"question {number}"),
@@ -150,16 +150,16 @@ async def a_thread_comes_back(store: Store) -> None:
         archived=True,
         state=b"\x00\xff",
     )
-    await keep(store, full, thread(B))
+    await commit(store, full, thread(B))
     assert await store.load(A) == Loaded(full, Counters(), 0)
     assert await store.load(B) == Loaded(thread(B), Counters(), 0)
     assert await store.load(C) is None
 
 
 async def a_thread_is_replaced_with_its_content_kept(store: Store) -> None:
-    await keep(store, thread(), turn(1), item(1, text="hello"), history(1), event(1))
+    await commit(store, thread(), turn(1), item(1, text="hello"), history(1), event(1))
     await store.claim(A, 0)
-    await keep(store, thread(name="new", listed=False))
+    await commit(store, thread(name="new", listed=False))
     loaded = await store.load(A)
     assert loaded == Loaded(thread(name="new", listed=False), Counters(seq=1, turn=1, item=1, history=1), 1)
     assert len(await store.search("hello")) == 1
@@ -176,7 +176,7 @@ async def turns_items_history_and_events_come_back(store: Store) -> None:
     ]
     rows = [history(1, data=b"0"), history(2, turn=2, data='" ☃ é"'.encode())]
     events = [event(1, frame=b"null"), event(2, frame=b'{"a": [1, 2]}')]
-    await keep(store, thread(), *turns, *items, *rows, *events)
+    await commit(store, thread(), *turns, *items, *rows, *events)
     assert await store.turns(A) == turns
     assert await store.items(A) == items
     assert await store.history(A) == rows
@@ -184,14 +184,14 @@ async def turns_items_history_and_events_come_back(store: Store) -> None:
 
 
 async def a_turn_or_an_item_is_replaced(store: Store) -> None:
-    await keep(store, thread(), turn(1), item(1, open=True))
+    await commit(store, thread(), turn(1), item(1, open=True))
     after: list[Any] = [turn(1, status="failed"), item(1, data=b'"new"', text="word")]
-    await keep(store, *after)
+    await commit(store, *after)
     assert [*await store.turns(A), *await store.items(A)] == after
 
 
 async def what_is_written_again_in_one_call_is_as_it_was_last(store: Store) -> None:
-    await keep(store, thread(), item(1, text="loom"))
+    await commit(store, thread(), item(1, text="loom"))
     writes: list[Any] = [
         *(thread(name="first"), turn(1, status="inProgress"), item(1, text="wheel"), item(2, open=True), event(1)),
         *(DropItem(A, 2), item(3, open=True), turn(1), item(3, text="thread"), event(2), DropItem(A, 1)),
@@ -207,7 +207,7 @@ async def what_is_written_again_in_one_call_is_as_it_was_last(store: Store) -> N
 
 
 async def an_event_or_history_is_never_replaced(store: Store) -> None:
-    await keep(store, thread(), history(1), event(1), event(2), event(3))
+    await commit(store, thread(), history(1), event(1), event(2), event(3))
     for again in (event(1, frame=b'"n"'), event(2), event(3), history(1, data=b'"new"')):
         error = await refusal(store, A, 0, item(1), again, event(4))
         assert error.kind == "failed", error
@@ -220,7 +220,7 @@ async def an_event_or_history_is_never_replaced(store: Store) -> None:
 async def big_values(store: Store) -> None:
     blob = b'"%b"' % ("ä x" * 1_000_000).encode()
     text = "wörd " * 200_000
-    await keep(store, thread(state=blob), item(1, data=blob, text=text), history(1, data=blob), event(1, frame=blob))
+    await commit(store, thread(state=blob), item(1, data=blob, text=text), history(1, data=blob), event(1, frame=blob))
     loaded = await store.load(A)
     assert loaded is not None
     assert loaded.record.state == blob
@@ -247,7 +247,7 @@ async def nothing_is_written_for_a_thread_that_is_unknown(store: Store) -> None:
 
 async def a_call_writes_to_one_thread(store: Store) -> None:
     """Or the fence of one would be a way around that of the other."""
-    await keep(store, thread(), thread(B))
+    await commit(store, thread(), thread(B))
     for write in (thread(B, name="x"), turn(1, B), event(1, B), DropItem(B, 1), CopyTurns(A, B), DeleteThread(B)):
         assert (await refusal(store, A, 0, item(1), write)).kind == "failed"
     assert await store.items(A) == []
@@ -255,7 +255,7 @@ async def a_call_writes_to_one_thread(store: Store) -> None:
 
 
 async def taking_away_what_is_not_there_is_no_error(store: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     await store.commit(A, 0, [DropItem(A, 1), CutTurns(A, 1), PruneEvents(A, 5), Release(A)])
     await store.commit(A, 0, [])
     assert await store.load(A) == Loaded(thread(), Counters(), 0)
@@ -288,7 +288,7 @@ async def dones_of_a_thread_come_in_order_and_once(store: Store) -> None:
 
 
 async def what_follows_writes_that_failed_fails_too(store: Store) -> None:
-    await keep(store, thread(), event(1), event(2))
+    await commit(store, thread(), event(1), event(2))
     errors: list[StoreError | None] = []
     store.submit(A, 0, [event(3)], errors.append, 2)
     store.submit(A, 7, [event(4)], errors.append, 3)
@@ -307,7 +307,7 @@ async def what_follows_writes_that_failed_fails_too(store: Store) -> None:
 
 
 async def a_call_is_all_or_nothing(store: Store) -> None:
-    await keep(store, thread(), turn(1), item(1, text="old"), history(1), event(1))
+    await commit(store, thread(), turn(1), item(1, text="old"), history(1), event(1))
     before = (await store.load(A), await store.items(A), await store.turns(A))
     changes = [thread(name="x"), turn(2), item(1, text="new"), CutTurns(A, 2), PruneEvents(A, 1), history(1)]
     assert (await refusal(store, A, 0, *changes)).kind == "failed"
@@ -322,7 +322,7 @@ async def what_cannot_be_stored_is_an_error_of_its_caller_alone(store: Store) ->
         thread_id = f"thread-{number}"
         if not isinstance(write, str):
             write = replace(write, thread_id=thread_id)
-        await keep(store, thread(thread_id))
+        await commit(store, thread(thread_id))
         errors: list[StoreError | None] = []
         store.submit(thread_id, 0, [item(1, thread_id)], errors.append)
         store.submit(thread_id, 0, [item(3, thread_id), write], errors.append)
@@ -366,7 +366,7 @@ async def writes_are_taken_when_submitted(store: Store) -> None:
 
 async def an_item_is_dropped(store: Store) -> None:
     await filled(store)
-    await keep(store, DropItem(A, 3), DropItem(A, 8))
+    await commit(store, DropItem(A, 3), DropItem(A, 8))
     assert [found.number for found in await store.items(A)] == [1, 2, 4, 5, 6, 7]
     assert await store.search("question 2") == []
     loaded = await store.load(A)
@@ -376,7 +376,7 @@ async def an_item_is_dropped(store: Store) -> None:
 
 async def turns_are_cut(store: Store) -> None:
     await filled(store)
-    await keep(store, thread(B), turn(3, B), item(1, B, turn=3), CutTurns(A, 3))
+    await commit(store, thread(B), turn(3, B), item(1, B, turn=3), CutTurns(A, 3))
     assert [found.number for found in await store.turns(A)] == [1, 2]
     assert [found.number for found in await store.items(A)] == [1, 2, 3, 4]
     assert [found.number for found in await store.history(A)] == [1, 2, 3, 4]
@@ -389,19 +389,19 @@ async def turns_are_cut(store: Store) -> None:
 
 async def history_begins_at_the_last_compaction_until_that_is_cut(store: Store) -> None:
     await filled(store)
-    await keep(store, Compaction(A, 2, 3), Compaction(A, 4, 7))
+    await commit(store, Compaction(A, 2, 3), Compaction(A, 4, 7))
     assert [found.number for found in await store.history(A)] == [7, 8]
-    await keep(store, Compaction(A, 4, 8))
+    await commit(store, Compaction(A, 4, 8))
     assert [found.number for found in await store.history(A)] == [8]
-    await keep(store, CutTurns(A, 4))
+    await commit(store, CutTurns(A, 4))
     assert [found.number for found in await store.history(A)] == [3, 4, 5, 6]
-    await keep(store, CutTurns(A, 2))
+    await commit(store, CutTurns(A, 2))
     assert [found.number for found in await store.history(A)] == [1, 2]
 
 
 async def turns_are_copied(store: Store) -> None:
     await filled(store)
-    await keep(store, Compaction(A, 1, 2), Compaction(A, 3, 6))
+    await commit(store, Compaction(A, 1, 2), Compaction(A, 3, 6))
     source = (await store.turns(A), await store.items(A))
     cases: tuple[tuple[int | None, int], ...] = ((None, 4), (2, 2), (0, 0), (99, 4))
     for last, count in cases:
@@ -414,7 +414,7 @@ async def turns_are_copied(store: Store) -> None:
         assert await store.events(copy, 0, 9) == EventPage([], 0, 0)
     assert (await store.turns(A), await store.items(A)) == source
     # The copies are found by themselves, and live on without their source.
-    await keep(store, DeleteThread(A))
+    await commit(store, DeleteThread(A))
     assert {hit.thread_id for hit in await store.search("question")} == {f"copy-{last}" for last, n in cases if n}
     assert len(await store.items("copy-2")) == 4
 
@@ -428,19 +428,19 @@ async def what_cannot_be_copied(store: Store) -> None:
 
 
 async def a_copy_of_a_running_turn_is_interrupted(store: Store) -> None:
-    await keep(store, thread(), thread(B))
+    await commit(store, thread(), thread(B))
     await store.claim(A, 0)
     await store.claim(B, 0)
-    await keep(store, turn(1, status="inProgress"), CopyTurns(A, B))
+    await commit(store, turn(1, status="inProgress"), CopyTurns(A, B))
     assert [found.status for found in await store.turns(A)] == ["inProgress"]
     assert [found.status for found in await store.turns(B)] == ["interrupted"]
 
 
 async def events_are_pruned_and_their_numbers_stay_used(store: Store) -> None:
     await filled(store)
-    await keep(store, PruneEvents(A, 3))
+    await commit(store, PruneEvents(A, 3))
     assert await store.events(A, 0, 2) == EventPage([event(4), event(5)], 4, 8)
-    await keep(store, PruneEvents(A, 1000))
+    await commit(store, PruneEvents(A, 1000))
     assert await store.events(A, 0, 2) == EventPage([], 0, 0)
     loaded = await store.load(A)
     assert loaded is not None
@@ -449,35 +449,35 @@ async def events_are_pruned_and_their_numbers_stay_used(store: Store) -> None:
 
 async def events_that_were_written_together_are_pruned_one_by_one(store: Store) -> None:
     events = [event(number, frame=b"%d" % number) for number in range(1, 9)]
-    await keep(store, thread(), *events[:5])
-    await keep(store, *events[5:])
+    await commit(store, thread(), *events[:5])
+    await commit(store, *events[5:])
     for last in (0, 2, 1, 4, 5, 7):
-        await keep(store, PruneEvents(A, last))
+        await commit(store, PruneEvents(A, last))
         kept = events[max(last, 2 if last == 1 else 0) :]
         assert await store.events(A, 0, 9) == EventPage(kept, kept[0].seq, 8)
         assert await store.events(A, kept[0].seq, 1) == EventPage(kept[1:2], kept[0].seq, 8)
     for used in (1, 5, 7, 8):
         assert (await refusal(store, A, 0, event(used))).kind == "failed"
-    await keep(store, PruneEvents(A, 8))
+    await commit(store, PruneEvents(A, 8))
     assert (await refusal(store, A, 0, event(8))).kind == "failed"
     assert await store.events(A, 0, 9) == EventPage([], 0, 0)
-    await keep(store, event(9))
+    await commit(store, event(9))
     assert await store.events(A, 0, 9) == EventPage([event(9)], 9, 9)
 
 
 async def a_thread_is_deleted_with_all_that_is_in_it(store: Store) -> None:
     await filled(store)
-    await keep(store, thread(B), item(1, B, text="question other"), Compaction(A, 1, 5), DeleteThread(A))
+    await commit(store, thread(B), item(1, B, text="question other"), Compaction(A, 1, 5), DeleteThread(A))
     assert await store.load(A) is None
     assert (await store.turns(A), await store.items(A), await store.history(A)) == ([], [], [])
     assert await store.events(A, 0, 10) == EventPage([], 0, 0)
     assert [hit.thread_id for hit in await store.search("question")] == [B]
     # Nothing comes back with a thread of the same id.
-    await keep(store, thread(), history(1))
+    await commit(store, thread(), history(1))
     assert await store.load(A) == Loaded(thread(), Counters(history=1), 0)
     assert [found.number for found in await store.history(A)] == [1]
-    await keep(store, event(1), event(2))
-    await keep(store, DeleteThread(A), thread(), event(1, frame=b'"anew"'))
+    await commit(store, event(1), event(2))
+    await commit(store, DeleteThread(A), thread(), event(1, frame=b'"anew"'))
     assert await store.events(A, 0, 9) == EventPage([event(1, frame=b'"anew"')], 1, 1)
 
 
@@ -496,47 +496,47 @@ async def _is_queued(store: Store, thread_id: str = A) -> bool:
 
 async def messages_wait_in_the_order_of_their_positions(store: Store) -> None:
     assert await store.queue(A) == []
-    await keep(store, thread(), thread(B), queued("x", 2), queued("y", 1), queued("x", 7, B, b'"other"'))
+    await commit(store, thread(), thread(B), queued("x", 2), queued("y", 1), queued("x", 7, B, b'"other"'))
     assert await store.queue(A) == [queued("y", 1), queued("x", 2)]
     assert await store.queue(B) == [queued("x", 7, B, b'"other"')]
-    await keep(store, queued("y", 3, data=b'"changed"'), queued("z", -1))
+    await commit(store, queued("y", 3, data=b'"changed"'), queued("z", -1))
     assert await store.queue(A) == [queued("z", -1), queued("x", 2), queued("y", 3, data=b'"changed"')]
     assert (await _is_queued(store), await _is_queued(store, B)) == (True, True)
 
 
 async def a_message_that_is_dropped_waits_no_longer(store: Store) -> None:
-    await keep(store, thread(), queued("x", 1), queued("y", 2))
-    await keep(store, DropQueued(A, "x"), DropQueued(A, "never there"))
+    await commit(store, thread(), queued("x", 1), queued("y", 2))
+    await commit(store, DropQueued(A, "x"), DropQueued(A, "never there"))
     assert await _ids(store) == ["y"]
-    await keep(store, queued("z", 3), DropQueued(A, "z"), DropQueued(A, "y"), queued("y", 4))
+    await commit(store, queued("z", 3), DropQueued(A, "z"), DropQueued(A, "y"), queued("y", 4))
     assert await store.queue(A) == [queued("y", 4)]
-    await keep(store, DropQueued(A, "y"))
+    await commit(store, DropQueued(A, "y"))
     assert (await _ids(store), await _is_queued(store)) == ([], False)
 
 
 async def a_message_is_sent_or_waits_and_never_both(store: Store) -> None:
     """What takes it out of the queue and what puts it into the turn are one call: all or nothing."""
     await filled(store)
-    await keep(store, queued("x", 1))
+    await commit(store, queued("x", 1))
     said = [turn(5), item(9, turn=5, text="wool"), history(9, turn=5), DropQueued(A, "x")]
     await refusal(store, A, await fence_of(store, A), *said, event(1))  # the number of an event that was published
     assert (await _ids(store), await store.search("wool")) == (["x"], [])
-    await keep(store, *said, event(9))
+    await commit(store, *said, event(9))
     assert (await _ids(store), len(await store.search("wool"))) == ([], 1)
 
 
 async def a_queue_goes_with_its_thread_and_not_with_its_turns(store: Store) -> None:
     await filled(store)
-    await keep(store, queued("x", 1), CutTurns(A, 1))
-    await keep(store, thread(B), CopyTurns(A, B))
+    await commit(store, queued("x", 1), CutTurns(A, 1))
+    await commit(store, thread(B), CopyTurns(A, B))
     assert (await _ids(store), await _ids(store, B)) == (["x"], [])
-    await keep(store, DeleteThread(A))
-    await keep(store, thread())
+    await commit(store, DeleteThread(A))
+    await commit(store, thread())
     assert await _ids(store) == []
 
 
 async def a_queue_is_known_to_the_next_claim(store: Store, other: Store) -> None:
-    await keep(store, thread())
+    await commit(store, thread())
     first = await store.claim(A, 0)
     await store.commit(A, first.fence, [queued("x", 1), Release(A)])
     second = await other.claim(A, -1)

@@ -61,15 +61,33 @@ WRONG: Final[dict[str, list[Any]]] = {
     "cwd": [5, b"/"],
     "developer_instructions": [5, *NO_TEXT],
     "effort": ["ultra", "banana", 5, "HIGH"],
+    "environment": [5, {"box": "/"}, ["box"], [("box",)], [("box", "below")], [(5, "/")], *NO_TEXT],
     "ephemeral": ["no", 0],
     "include_hidden": ["no", None],
     "include_turns": ["no", 1],
     "input": [
-        *(5, None, [5], *NO_TEXT, *map(TextInput, NO_TEXT), *map(ImageInput, NO_TEXT)),
+        *(
+            5,
+            None,
+            "",
+            " \n",
+            [],
+            TextInput(" "),
+            [TextInput(""), TextInput("\n")],
+            [5],
+            *NO_TEXT,
+            *map(TextInput, NO_TEXT),
+            *map(ImageInput, NO_TEXT),
+        ),
         *(TextInput(5), ImageInput(5), LocalImageInput(b"/"), SkillInput("s", 5)),  # type: ignore[arg-type]
     ],
     "instructions": [5, "", *NO_TEXT],
     "limit": ["5", 1.5, True, -1],
+    "max_thread_cost_usd": ["1", True, -0.1, 0, math.nan, math.inf],
+    "max_thread_tokens": ["1", 1.5, True, -1, 0, 2**60],
+    "max_turn_cost_usd": ["1", True, -0.1, 0, math.nan, math.inf],
+    "max_turn_tokens": ["1", 1.5, True, -1, 0, 2**60],
+    "max_turns": ["1", 1.5, True, -1],
     "mcp_servers": [
         *("time", ["time"], {5: {}}, {"time": 5}, {"time": {5: 5}}, {"time": {"comand": "x"}}),
         *({"time": {"command": text}} for text in NO_TEXT),
@@ -79,6 +97,7 @@ WRONG: Final[dict[str, list[Any]]] = {
     "model_provider": [5, *NO_TEXT],
     "model_providers": ["openai", [5], 5],
     "name": [5, None, *NO_TEXT],
+    "output_retries": ["1", True, -1, None],
     "output_schema": ["{}", 5],
     "permissions": [5, ["a"], *NO_TEXT],
     "personality": ["grumpy", 5],
@@ -89,6 +108,7 @@ WRONG: Final[dict[str, list[Any]]] = {
     "service_name": [5, *NO_TEXT],
     "service_tier": [5, *NO_TEXT],
     "session_start_source": ["boredom", 5],
+    "show": ["yes", 1, None],
     "sort_direction": ["up", 5],
     "sort_key": ["colour", 5],
     "source": [5, *NO_TEXT],
@@ -590,3 +610,21 @@ def test_an_external_message_has_content() -> None:
     for wrong in (ExternalMessage("mail", 5), ExternalMessage(5, "hi"), ExternalMessage("mail", "hi", 5)):  # type: ignore[arg-type]
         with pytest.raises(ArgumentTypeError, match=r"ExternalMessage\."):
             tool_output(wrong)
+
+
+@pytest.mark.parametrize("limit", ["max_turns", "max_turn_tokens", "max_turn_cost_usd"])
+async def test_a_limit_that_the_server_would_not_hold_is_refused(objects: dict[str, Any], limit: str) -> None:
+    with pytest.raises(ArgumentValueError, match=f"{limit} is for a server of Treadle"):
+        objects["Thread"].run("go", **{limit: 1})
+    with pytest.raises(ArgumentValueError, match=f"{limit} is for a server of Treadle"):
+        await objects["AsyncThread"].run("go", **{limit: 1})
+
+
+@pytest.mark.parametrize("limit", ["max_thread_tokens", "max_thread_cost_usd"])
+async def test_a_limit_of_a_thread_that_the_server_would_not_hold_is_refused(
+    objects: dict[str, Any], limit: str
+) -> None:
+    with pytest.raises(ArgumentValueError, match=f"{limit} is for a server of Treadle"):
+        objects["Codex"].thread_start(**{limit: 1})
+    with pytest.raises(ArgumentValueError, match=f"{limit} is for a server of Treadle"):
+        await objects["AsyncCodex"].thread_resume("id", **{limit: 1})

@@ -99,7 +99,7 @@ def test_help_shows_them() -> None:
     import pydoc
 
     shown = pydoc.plain(pydoc.render_doc(client.Codex.thread_start))
-    assert "developer_instructions: What the model is told" in shown
+    assert "developer_instructions: Further instructions of the model" in shown
     assert "request_timeout: Seconds" in pydoc.plain(pydoc.render_doc(client.CodexConfig))
 
 

@@ -22,6 +22,7 @@ from treadle.client import (
     Text,
     TextDelta,
     TextRestarted,
+    TokensUsed,
     ToolCall,
     TurnFailed,
     Usage,
@@ -131,9 +132,18 @@ def test_a_plan() -> None:
 
 def test_usage() -> None:
     counts = {"cachedInputTokens": 1, "inputTokens": 2, "outputTokens": 3, "reasoningOutputTokens": 0, "totalTokens": 5}
-    told = {"last": counts, "total": counts, "modelContextWindow": 9}
+    total = {**counts, "inputTokens": 12, "totalTokens": 15}
+    told = {"last": counts, "total": total, "modelContextWindow": 9, "cost": {"turnUsd": 0.5, "threadUsd": 2.0}}
+    thread = TokensUsed(input_tokens=12, cached_input_tokens=1, output_tokens=3, total_tokens=15, cost_usd=2.0)
     assert read("thread/tokenUsage/updated", tokenUsage=told) == Usage(
-        input_tokens=2, cached_input_tokens=1, output_tokens=3, total_tokens=5, context_window=9
+        input_tokens=12,
+        cached_input_tokens=1,
+        output_tokens=3,
+        total_tokens=15,
+        context_window=9,
+        cost_usd=0.5,
+        turn_usage=TokensUsed(input_tokens=2, cached_input_tokens=1, output_tokens=3, total_tokens=5, cost_usd=0.5),
+        thread_usage=thread,
     )
 
 

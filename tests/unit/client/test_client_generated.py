@@ -17,10 +17,15 @@ from treadle.client import client, lifecycle, shell
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
-@pytest.mark.parametrize("script", ["make_calls.py", "make_internal_names.py", "make_sync.py", "make_types.py"])
+@pytest.mark.parametrize("script", ["make_calls", "make_internal_names", "make_sync", "make_types"])
 def test_up_to_date(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPTS / script), "--check"], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-m", f"scripts.{script}", "--check"],
+        cwd=SCRIPTS.parent,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "up to date"), done.stdout + done.stderr
 

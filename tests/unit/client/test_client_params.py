@@ -186,7 +186,7 @@ async def test_words_are_no_members(recorder: Recorder, named: dict[str, Any], m
                 {"type": "mention", "name": "m", "path": "/m"},
             ],
         ),
-        ([], []),
+        ([TextInput(""), ImageInput("data:,")], [{"type": "text", "text": ""}, {"type": "image", "url": "data:,"}]),
     ],
 )
 async def test_inputs(recorder: Recorder, given: Any, items: list[Any]) -> None:

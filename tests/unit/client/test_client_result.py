@@ -16,7 +16,9 @@ from treadle.client import (
     OutputError,
     OutputType,
     RunResult,
+    TokensUsed,
     TurnFailed,
+    TurnLimitReached,
     final_response,
     make,
 )
@@ -114,6 +116,41 @@ def test_everything_that_the_agent_did_is_in_the_result() -> None:
     assert result.usage.total.total_tokens == 2
     assert (result.id, result.started_at, result.completed_at, result.duration_ms) == ("turn-1", 1, 3, 1500)
     assert (result.status, result.error, result.output) == (TurnStatus.completed, None, None)
+
+
+def test_what_the_turn_used_is_apart_from_what_the_thread_used() -> None:
+    def update(last: int, total: int, cost: Any) -> Notification:
+        counts = {"cachedInputTokens": 0, "outputTokens": 1, "reasoningOutputTokens": 0}
+        used = {
+            name: {**counts, "inputTokens": tokens, "totalTokens": tokens + 1}
+            for name, tokens in (("last", last), ("total", total))
+        }
+        told = {**used, **({} if cost is None else {"cost": cost})}
+        return make("thread/tokenUsage/updated", {"threadId": "t", "turnId": "turn-1", "tokenUsage": told})
+
+    cost = {"turnUsd": 0.5, "threadUsd": 2.0}
+    result = collected(update(10, 110, None), update(5, 115, cost), ended())
+    assert result.turn_usage == TokensUsed(input_tokens=15, output_tokens=1, total_tokens=16, cost_usd=0.5)
+    assert result.thread_usage == TokensUsed(input_tokens=115, output_tokens=1, total_tokens=116, cost_usd=2.0)
+    unknown = collected(update(10, 110, None), ended())
+    assert unknown.turn_usage == TokensUsed(input_tokens=10, output_tokens=1, total_tokens=11, cost_usd=None)
+    nothing = collected(ended())
+    assert (nothing.turn_usage, nothing.thread_usage) == (None, None)
+
+
+def test_the_limit_that_ended_a_turn_is_in_its_result_or_its_error() -> None:
+    limit = {"kind": "turnIterations", "limit": 1, "threadId": "t", "used": 1}
+    other = make("warning", {"message": "of another turn", "threadId": "t", "turnId": "turn-2", "limit": limit})
+    plain = make("warning", {"message": "about something else", "threadId": "t"})
+    assert collected(other, plain, ended()).limit is None
+    warning = make("warning", {"message": "at its limit", "threadId": "t", "turnId": "turn-1", "limit": limit})
+    ended_at = collected(warning, ended()).limit
+    assert ended_at is not None
+    assert (ended_at.kind, ended_at.used) == ("turnIterations", 1)
+    error = {"message": "used up", "limit": {**limit, "kind": "threadCostUsd"}}
+    with pytest.raises(TurnLimitReached, match="used up") as caught:
+        collected(ended("failed", error=error))
+    assert caught.value.limit.kind == "threadCostUsd"
 
 
 def test_what_belongs_to_other_turns_is_left_out() -> None:

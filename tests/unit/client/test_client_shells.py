@@ -369,7 +369,7 @@ async def test_a_late_answer_is_ignored(face: Face, road: Road) -> None:
 
 
 async def test_waiting_for_news_may_have_a_limit(face: Face, road: Road) -> None:
-    with pytest.raises(RequestTimeout, match="has told nothing within 0 s"):
+    with pytest.raises(RequestTimeout, match="has sent nothing within 0 s"):
         await ask(face, "next_notification", timeout=0)
     with pytest.raises(RequestTimeout, match="turn-1"):
         await ask(face, "next_turn_notification", "thread-1", "turn-1", timeout=0)

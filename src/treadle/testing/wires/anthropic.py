@@ -40,6 +40,7 @@ _CODES: Final = {
     "insufficient_quota": "billing_error",
     "usage_limit_reached": "billing_error",
 }
+_DELTAS: Final = {"message": ("text_delta", "text"), "reasoning": ("thinking_delta", "thinking")}
 # Clients have no other place for what the developer says in the middle of a conversation.
 _REMINDER: Final = re.compile(r"<system-reminder>\n?(.*?)\n?</system-reminder>\s*", re.DOTALL)
 _TOO_LONG: Final = "prompt is too long: 200001 tokens > 200000 maximum"
@@ -89,7 +90,8 @@ class _Writer:
         piece = self._script.rest(growing) if done else delta_of(event)
         if piece:
             growing.sent += piece
-            yield {"type": "content_block_delta", "index": index, "delta": _delta(growing.kind, piece)}
+            kind, member = _DELTAS.get(growing.kind, ("input_json_delta", "partial_json"))
+            yield {"type": "content_block_delta", "index": index, "delta": {"type": kind, member: piece}}
         if done:
             if growing.kind == "reasoning" and growing.sent:
                 signature = {"type": "signature_delta", "signature": growing.item.get("encrypted_content") or ""}
@@ -147,15 +149,6 @@ def _opened(item: Event) -> Event:
         case "reasoning":
             return {"type": "thinking", "thinking": "", "signature": ""}
     return {"type": "tool_use", "id": item["call_id"], "name": name_of(item), "input": {}}
-
-
-def _delta(kind: str, piece: str) -> Event:
-    match kind:
-        case "message":
-            return {"type": "text_delta", "text": piece}
-        case "reasoning":
-            return {"type": "thinking_delta", "thinking": piece}
-    return {"type": "input_json_delta", "partial_json": piece}
 
 
 def _usage(response: Event) -> Event:

@@ -49,7 +49,10 @@ class _Writer:
             case "response.created":
                 yield self._chunk({"role": "assistant", "content": ""})
             case "response.completed" | "response.incomplete":
-                yield from self._end()
+                yield self._chunk({}, _reason(self._incomplete, self._calls > 0))
+                if (usage := _usage(self._response)) is not None:
+                    yield _frame({**self._common, "choices": [], "usage": usage})
+                yield b"data: [DONE]\n\n"
             case _:
                 growing = self._script.find(event)
                 if growing is not None:
@@ -77,13 +80,6 @@ class _Writer:
         index = self._indexes[growing.index] = self._calls
         self._calls += 1
         return {"index": index, **_call(growing.item, piece)}
-
-    def _end(self) -> Iterator[bytes]:
-        yield self._chunk({}, _reason(self._incomplete, self._calls > 0))
-        usage = _usage(self._response)
-        if usage is not None:
-            yield _frame({**self._common, "choices": [], "usage": usage})
-        yield b"data: [DONE]\n\n"
 
     def _chunk(self, delta: Event, reason: str | None = None) -> bytes:
         return _frame({**self._common, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
