@@ -15,16 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
+from scripts import make_reference
 
 from doc_blocks import BLOCKS, DOCS, DOCUMENTS, REPOSITORY, Block, every
+from kit.warm_python import run_python
 from treadle.config import load_config
+from treadle.execution import TokenEntry
 from treadle.runners import Projects
+from treadle.testing import MockModel
 
 TOKEN: Final = "a-token-for-the-documents"
-LANGUAGES: Final = {"console", "json", "py", "python", "sh", "text", "toml", "ts"}
-# Grows only with a reason that a reader accepts.
-MOST_THAT_DO_NOT_RUN: Final = 14
+LANGUAGES: Final = {"console", "json", "py", "python", "sh", "text", "toml", "ts", "yaml"}
+# Grows only with a reason that a reader accepts: settings of systemd, nginx and Prometheus, and a file for containers.
+MOST_THAT_DO_NOT_RUN: Final = 17
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +45,30 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.terminate()
 
 
+@pytest.fixture(scope="module")
+def model_url() -> Iterator[str]:
+    """What the documents call by the names of model servers."""
+    with MockModel(on_empty=lambda request: "Hello.") as model:
+        yield model.base_url
+
+
+MODEL_SERVERS: Final = re.compile(r"http://gpu-box:\d+/v1|https://models\.example\.com/v1")
+
+
 def run(arguments: list[str], cwd: Path) -> str:
     # A home of its own: nobody's threads, settings or keys.
     env = {name: value for name, value in os.environ.items() if name != "CODEX_HOME"}
     env |= {"HOME": str(cwd), "TREADLE_HOME": str(cwd / "home")}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False
-    )
+    done = run_python(arguments, cwd=cwd, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
 @every("python")
-def test_documented_code_runs(block: Block, server_url: str, tmp_path: Path) -> None:
+def test_documented_code_runs(block: Block, server_url: str, model_url: str, tmp_path: Path) -> None:
     code = block.text.replace("ws://build-host:8765", server_url).replace('token="…"', f"token={TOKEN!r}")
+    code = MODEL_SERVERS.sub(model_url, code)
     script = tmp_path / "block.py"
     script.write_text(code)
     assert run([str(script)], tmp_path)
@@ -74,6 +88,8 @@ def test_documented_settings_are_settings(block: Block, tmp_path: Path) -> None:
         assert [str(warning.message) for warning in loaded.warnings] == []
     elif name == "projects.toml":
         assert Projects(tmp_path).list()
+    elif name == "tokens.toml":
+        assert msgspec.convert(tomllib.loads(block.text)["tokens"], dict[str, TokenEntry])
     else:
         assert name == "pyproject.toml"
         assert tomllib.loads(block.text)
@@ -88,7 +104,10 @@ def test_every_block_says_what_it_is() -> None:
     """Only signatures in the reference are `py`: they are no statements."""
     unknown = [str(block) for block in BLOCKS if block.language not in LANGUAGES or block.rest]
     assert unknown == []
-    assert {block.document.name for block in BLOCKS if block.language == "py"} == {"api.md"}
+    assert {block.document.name for block in BLOCKS if block.language == "py"} == {
+        "api.md",
+        *(page.target.name for page in make_reference.PAGES),
+    }
     assert [str(block) for block in BLOCKS if block.language == "ts" and block.runs] == []
 
 

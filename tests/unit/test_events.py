@@ -193,7 +193,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLog.settings = settings(max_examples=75, stateful_step_count=40, deadline=None)
 
 
 def test_event_larger_than_the_log_does_not_stop_the_producer_for_ever() -> None:

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 from scripts import make_architecture, make_command_line, make_configuration, make_readme
-from scripts.page_parts import filled
+from scripts.page_parts import filled, with_part
 
 PAGES = (make_architecture, make_command_line, make_configuration, make_readme)
 
@@ -15,6 +15,11 @@ PAGES = (make_architecture, make_command_line, make_configuration, make_readme)
 def test_a_page_is_up_to_date(generator: ModuleType) -> None:
     page = generator.TARGET.read_text()
     assert filled(page, generator.parts()) == page, "run `make generate`"
+
+
+def test_the_summary_of_the_measurements_is_that_of_the_readme() -> None:
+    page = make_readme.PERFORMANCE.read_text()
+    assert with_part(page, "measured", make_readme.parts()["measured"]) == page, "run `make generate`"
 
 
 def test_other_places_than_parts_are_an_error() -> None:

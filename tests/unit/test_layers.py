@@ -142,7 +142,7 @@ LATER = {
 
 @pytest.mark.parametrize("transport", ["listen", "stdio"])
 def test_server_loads_only_what_it_needs_to_start(transport: str) -> None:
-    loaded = _modules_after(f"import treadle.cli.exec_server, treadle.transport.{transport}")
+    loaded = _modules_after(f"import treadle.cli.exec_server, treadle.execution.server, treadle.transport.{transport}")
     assert "treadle.execution.server" in loaded
     assert not loaded & (HEAVY - WITH_A_SOCKET if transport == "listen" else HEAVY)
     assert ("websockets" in loaded) is (transport == "listen")
@@ -225,6 +225,7 @@ def test_public_names_of_the_package() -> None:
         "SkillInput",
         "TextInput",
         "Thread",
+        "TokensUsed",
         "Tool",
         "ToolCallError",
         "TransportClosedError",
@@ -232,6 +233,7 @@ def test_public_names_of_the_package() -> None:
         "TurnConflict",
         "TurnFailed",
         "TurnHandle",
+        "TurnLimitReached",
         "TurnResult",
         "UserInputRequest",
         "__version__",

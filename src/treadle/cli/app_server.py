@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from treadle.cli.own_process import (
+    closed_or_stopped,
     exit_with_deadline,
     reload_on_hangup,
     start_logging,
@@ -14,9 +15,8 @@ from treadle.cli.own_process import (
     take_stdio,
     use_one_malloc_arena,
 )
-from treadle.cli.server_command import add_token_arguments, listener_token, listening_at
+from treadle.cli.server_command import add_listener_arguments, listener_tls, listener_token, listening_at, token_in
 from treadle.cli.streams import REFUSED, write_stderr, write_stdout
-from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from treadle.cli.mcp_sessions import McpSessions
     from treadle.cli.mcp_threads import ThreadTools
     from treadle.server.app import AppServer
+    from treadle.server.executors import Executors
     from treadle.transport import Address, Channel
     from treadle.transport.websocket import Head
 
@@ -46,59 +47,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen",
         metavar="URL",
         default="stdio://",
-        help="stdio://, ws://IP:PORT (port 0: a free one), unix://PATH, or unix:// for a socket in the home "
-        "(default: %(default)s)",
+        help="stdio://, ws://IP:PORT or wss://IP:PORT (port 0: a free one), unix://PATH, or unix:// for a socket in "
+        "the home (default: %(default)s)",
     )
     parser.add_argument("--stdio", action="store_const", const="stdio://", dest="listen", help="same as stdio://")
-    add_token_arguments(parser, "--ws-token-file")
+    add_listener_arguments(parser, "--ws-token-file")
     parser.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        help="what is logged (default: TREADLE_LOG, else warning)",
+        "--executors-token-file",
+        metavar="FILE",
+        help="file with the token of executors that dial this server (`treadle exec-server --dial`), another one than "
+        "that of clients (default: none may)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve; gives the exit code."""
     overrides = tuple(arguments.config_overrides)
-    try:
-        if overrides:
-            # A wrong `-c` is reported before the first answer: a client should not hear from a server that was
-            # started wrongly. With a broken file the server serves, and reports it to its clients.
-            from treadle.config import ConfigError, find_home, load_config  # only when there are overrides to check
+    if overrides:
+        # A wrong `-c` is reported before the first answer: a client should not hear from a server that was
+        # started wrongly. With a broken file the server serves, and reports it to its clients.
+        from treadle.config import ConfigError, find_home, load_config  # only when there are overrides to check
 
-            try:
-                load_config(find_home(os.environ), overrides=overrides)
-            except ConfigError as error:
-                if error.blames("-c"):
-                    raise
-        if arguments.listen in ("stdio://", "stdio"):
-            # One client, served as long as it is there: a turn that runs when it leaves is interrupted.
-            # `--help` and listening do not need these.
-            from treadle.cli.early_initialize import answer_initialize
-            from treadle.config.home_files import home_name
+        try:
+            load_config(find_home(os.environ), overrides=overrides)
+        except ConfigError as error:
+            if error.blames("-c"):
+                raise
+    if arguments.listen in ("stdio://", "stdio") and arguments.executors_token_file is not None:
+        from treadle.cli.problem import Problem  # only when the words are wrong
 
-            home = home_name(os.environ)
-            reader, writer = take_stdio()
-            early = answer_initialize(reader, writer, home)
+        raise Problem("--executors-token-file is for a server that listens", do="--listen wss://…", code=REFUSED)
+    if arguments.listen in ("stdio://", "stdio"):
+        # One client, served as long as it is there: a turn that runs when it leaves is interrupted.
+        # `--help` and listening do not need these.
+        from treadle.cli.early_initialize import answer_initialize
+        from treadle.config.home_files import home_name
 
-            import asyncio  # after `initialize` was answered: this takes most of the start
+        home = home_name(os.environ)
+        reader, writer = take_stdio()
+        early = answer_initialize(reader, writer, home)
 
-            _start_logging(arguments.log_level, overrides)
-            return asyncio.run(_serve_stdio(early, reader, writer, overrides))
+        import asyncio  # after `initialize` was answered: this takes most of the start
 
-        import asyncio  # `--help` does without it
-
-        use_one_malloc_arena()
         _start_logging(arguments.log_level, overrides)
-        return asyncio.run(_serve(arguments, overrides))
-    except TreadleError as error:
-        # Only when the start fails.
-        from treadle.cli.problem import report
-        from treadle.config import ConfigError
+        return asyncio.run(_serve_stdio(early, reader, writer, overrides))
 
-        code = report("app-server", error)
-        return REFUSED if isinstance(error, ConfigError) else code
+    import asyncio  # `--help` does without it
+
+    use_one_malloc_arena()
+    _start_logging(arguments.log_level, overrides)
+    return asyncio.run(_serve(arguments, overrides))
 
 
 def _start_logging(given: str | None, overrides: tuple[str, ...]) -> None:
@@ -110,8 +108,6 @@ def _start_logging(given: str | None, overrides: tuple[str, ...]) -> None:
 
 async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrides: tuple[str, ...]) -> int:
     # After `initialize` was answered.
-    import asyncio
-
     from treadle.server.app import AppServer
     from treadle.transport.stdio import stdio_channel
 
@@ -122,11 +118,7 @@ async def _serve_stdio(early: EarlyInitialize, reader: int, writer: int, overrid
         if early.unread:
             channel.data_received(early.unread)
         server.accept(channel, must_not_lose=True, identity=early.identity)
-        closed = asyncio.ensure_future(channel.wait_closed())
-        stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
-        for waiter in (closed, stopped):
-            waiter.cancel()
+        await closed_or_stopped(channel, stop)
     exit_with_deadline()
     return 0
 
@@ -135,10 +127,14 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
     """Serve until the first signal; then wait for turns that run, until a second signal."""
     # Only when listening: it loads websockets.
     from treadle.server.app import AppServer
+    from treadle.transport import Address
     from treadle.transport.listen import listen
+    from treadle.transport.listener_secret import new_secret
 
     stop = stop_on_signals()
+    executors = _executors(arguments)
     async with AppServer(overrides=overrides) as server:
+        server.executors = executors
 
         def accept(channel: Channel) -> None:
             server.accept(channel)
@@ -155,7 +151,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
                 from treadle.client import CodexConfig
 
                 own = CodexConfig(
-                    url=listener.url, token=token.value, client_name="treadle_mcp_server", request_timeout=None
+                    url=inner.url, token=inner.access.token, client_name="treadle_mcp_server", request_timeout=None
                 )
                 threads = ThreadTools(own, lambda: server.latest_config.mcp_model_approvals)
                 sessions = McpSessions(threads)
@@ -164,7 +160,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
         _ = server.home_path  # a home that cannot be used is reported now, not to the first client
         reload_on_hangup(server.load_config, stop)
         address = _address(arguments.listen, server)
-        token = listener_token(address, arguments)
+        token, tls = listener_token(address, arguments), listener_tls(arguments)
         listener = await listen(
             address,
             accept,
@@ -173,7 +169,12 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
             any_path=True,
             text_only=True,
             http=("/mcp", mcp),
+            metrics=lambda: (*server.gauges(), *executors.gauges()),
+            tls=tls,
+            door=executors,
         )
+        # Where MCP clients are served from: ourselves, and our own certificate need not be for this address.
+        inner = listener if tls is None else await listen(Address("ws", "127.0.0.1"), accept, token=new_secret())
         with listening_at(listener.address, token, str(server.home_path)) as (url, line):
             write_stderr(f"treadle app-server listens on {line}")
             write_stdout(url)
@@ -186,12 +187,32 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
             if server.is_busy:
                 write_stderr("treadle app-server: waiting for running turns; a second signal ends them")
             await server.drain()
+            await executors.close()
             if sessions is not None and threads is not None:
                 await sessions.close()
                 await threads.close()
-            await listener.close()
+            for each in {listener, inner}:
+                await each.close()
     exit_with_deadline()
     return 0
+
+
+def _executors(arguments: argparse.Namespace) -> Executors:
+    """Those that dial this server: none without a token for them. Raises `Problem` for one that cannot be used."""
+    from treadle.server.executors import Executors  # only when listening
+
+    if arguments.executors_token_file is None:
+        return Executors(None)
+    from treadle.transport.tokens import MIN_TOKEN
+
+    token = token_in(arguments.executors_token_file)
+    if len(token) < MIN_TOKEN or (arguments.token_file and token == token_in(arguments.token_file)):
+        from treadle.cli.problem import Problem  # only when the start fails
+
+        why = f"it has less than {MIN_TOKEN} characters, or is that of clients"
+        do = f"umask 077; openssl rand -hex 32 > {arguments.executors_token_file}"
+        raise Problem("the token for executors cannot be used", why=why, do=do)
+    return Executors(token)
 
 
 def _address(listen_on: str, server: AppServer) -> Address:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from treadle.client.notification import Notification, UnknownNotification
 from treadle.client.server_requests import ApprovalDecision, ApprovalRequest, UserInputRequest
+from treadle.pages.figures import snake_case
 from treadle.protocol.app.base import encode
 
 Json = Mapping[str, Any]
@@ -66,11 +67,17 @@ def codex_events(event: Notification, answer: str | None) -> list[Json]:
             turn = payload.turn
             return [{"type": "task_started", "turn_id": turn.id, "started_at": turn.started_at, **mode}]
         case "turn/completed":
-            return _turn_ended(payload.turn, answer)
+            turn = payload.turn
+            times = {"started_at": turn.started_at, "completed_at": turn.completed_at, "duration_ms": turn.duration_ms}
+            if turn.status == "completed":
+                return [{"type": "task_complete", "turn_id": turn.id, "last_agent_message": answer, **times}]
+            if turn.status == "interrupted":
+                return [{"type": "turn_aborted", "turn_id": turn.id, "reason": "interrupted", **times}]
+            return []  # why a turn failed, an `error` has reported
         case "turn/diff/updated":
             return [{"type": "turn_diff", "unified_diff": payload.diff}]
         case "turn/plan/updated":
-            plan = [{"step": one.step, "status": _snake(str(one.status))} for one in payload.plan]
+            plan = [{"step": one.step, "status": snake_case(one.status)} for one in payload.plan]
             return [{"type": "plan_update", "explanation": payload.explanation, "plan": plan}]
         case "thread/tokenUsage/updated":
             usage = payload.token_usage
@@ -86,15 +93,6 @@ def codex_events(event: Notification, answer: str | None) -> list[Json]:
         case "warning":
             return [{"type": "warning", "message": payload.message}]
     return []
-
-
-def _turn_ended(turn: Any, answer: str | None) -> list[Json]:
-    times = {"started_at": turn.started_at, "completed_at": turn.completed_at, "duration_ms": turn.duration_ms}
-    if turn.status == "completed":
-        return [{"type": "task_complete", "turn_id": turn.id, "last_agent_message": answer, **times}]
-    if turn.status == "interrupted":
-        return [{"type": "turn_aborted", "turn_id": turn.id, "reason": "interrupted", **times}]
-    return []  # an `error` has said it
 
 
 def _begun(item: Any, turn_id: str) -> list[Json]:
@@ -123,12 +121,12 @@ def _ended(item: Any, turn_id: str) -> list[Json]:
         case "commandExecution":
             output = item.aggregated_output or ""
             outputs = {"stdout": output, "stderr": "", "aggregated_output": output, "formatted_output": output}
-            code = {"exit_code": -1 if item.exit_code is None else item.exit_code, "status": _snake(str(item.status))}
+            code = {"exit_code": -1 if item.exit_code is None else item.exit_code, "status": snake_case(item.status)}
             ended = {**_command(item, turn_id), **outputs, **code, "duration": _duration(item.duration_ms)}
             return [{"type": "exec_command_end", **ended}]
         case "fileChange":
             ended = {"call_id": item.id, "turn_id": turn_id, "stdout": "", "stderr": "", "changes": changes_of(item)}
-            made = {"success": item.status == "completed", "status": _snake(str(item.status))}
+            made = {"success": item.status == "completed", "status": snake_case(item.status)}
             return [{"type": "patch_apply_end", **ended, **made}]
         case "mcpToolCall":
             failure = None if item.error is None else item.error.message
@@ -148,7 +146,7 @@ def _command(item: Any, turn_id: str) -> Json:
         "command": _words(item.command),
         "cwd": item.cwd,
         "parsed_cmd": _parsed(msgspec.to_builtins(item.command_actions)),
-        "source": _snake(str(item.source)),
+        "source": snake_case(item.source),
     }
 
 
@@ -176,7 +174,7 @@ def _duration(milliseconds: int | None) -> Json:
 
 def _parsed(actions: Any) -> list[Json]:
     return [
-        {**{key: value for key, value in action.items() if key != "command"}, "type": _snake(action["type"])}
+        {**{key: value for key, value in action.items() if key != "command"}, "type": snake_case(action["type"])}
         | ({"cmd": action["command"]} if "command" in action else {})
         for action in actions or ()
     ]
@@ -187,10 +185,6 @@ def _words(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError:
         return [command]
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 # --- questions -------------------------------------------------------------------------------------------------------

@@ -185,16 +185,17 @@ class _Session(McpConnection):
         return any(request_id is not None for request_id in self.streams)
 
     def used(self) -> None:
-        """Something was heard of the client."""
+        """Put off the end of the session: something was heard of the client."""
+
+        def expire() -> None:
+            if self.works or any(stream.is_attached for stream in self.streams.values()):
+                self.used()
+            else:
+                self.close()
+
         if self._expiring is not None:
             self._expiring.cancel()
-        self._expiring = asyncio.get_running_loop().call_later(IDLE_S, self._expire)
-
-    def _expire(self) -> None:
-        if self.works or any(stream.is_attached for stream in self.streams.values()):
-            self.used()
-        else:
-            self.close()
+        self._expiring = asyncio.get_running_loop().call_later(IDLE_S, expire)
 
     def close(self) -> None:
         self._everyone.pop(self.id, None)

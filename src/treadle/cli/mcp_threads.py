@@ -1,7 +1,7 @@
 """`ThreadTools`: the tools that Treadle offers as an MCP server: turns on threads, and threads to look at.
 
 It owns the turns that MCP clients have started, and the questions of the app-server that wait for their answers.
-`codex` and `codex-reply` are as codex's own `mcp-server` had them; in which words it tells of a turn and asks, is in
+`codex` and `codex-reply` are as codex's own `mcp-server` had them; the forms of its events and questions are in
 `mcp_events`. Knows nothing of how messages travel: that is `treadle.mcp.mcp_serving`.
 """
 
@@ -28,7 +28,14 @@ from treadle.cli.mcp_events import (
     form_elicitation,
     session_configured,
 )
-from treadle.cli.view_blocks import (
+from treadle.client import AsyncAppServerClient, CodexConfig, CodexError, TurnFailed
+from treadle.client.notification import Notification, UnknownNotification
+from treadle.client.server_requests import ApprovalDecision, ApprovalRequest, UserInputRequest
+from treadle.client.turn_values import Collector
+from treadle.errors import RpcError
+from treadle.mcp.mcp_messages import McpClientInfo
+from treadle.mcp.mcp_serving import McpCall
+from treadle.pages.view_blocks import (
     Block,
     ChangeBlock,
     CommandBlock,
@@ -38,13 +45,6 @@ from treadle.cli.view_blocks import (
     ToolBlock,
     item_blocks,
 )
-from treadle.client import AsyncAppServerClient, CodexConfig, CodexError, TurnFailed
-from treadle.client.notification import Notification, UnknownNotification
-from treadle.client.server_requests import ApprovalDecision, ApprovalRequest, UserInputRequest
-from treadle.client.turn_values import Collector
-from treadle.errors import RpcError
-from treadle.mcp.mcp_messages import McpClientInfo
-from treadle.mcp.mcp_serving import McpCall
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.threads import ActiveThreadStatus, Thread
@@ -235,7 +235,7 @@ class ThreadTools:
         await self.client.close()
 
     def offered(self, *, can_ask: bool) -> Mapping[str, Json]:
-        """Whoever can be asked approves; a model does so only where nobody can, and the user has allowed it."""
+        """The tools. One approves: it is there only where nobody can be asked, and the user allows it to the model."""
         if not can_ask and self._model_approves():
             return _specs()
         return {name: spec for name, spec in _specs().items() if name != "treadle_approve"}
@@ -292,7 +292,7 @@ class ThreadTools:
         thread_id = started.thread.id
         running = self._turns[thread_id] = _RunningTurn(call)
         try:
-            _tell(running, thread_id, session_configured(started))
+            _send_event(running, thread_id, session_configured(started))
             return await self._run(thread_id, running, given.prompt)
         finally:
             await self._release(thread_id, running)
@@ -329,7 +329,7 @@ class ThreadTools:
                 if event.method == "item/completed" and item is not None and item.type == "agentMessage":
                     answer = item.text
                 for message in codex_events(event, answer):
-                    _tell(running, thread_id, message)
+                    _send_event(running, thread_id, message)
                 _log(running, thread_id, event)
                 if event.method == "turn/completed":
                     return _turn_result(thread_id, collector, running.declined)
@@ -426,7 +426,7 @@ class ThreadTools:
     async def _ask(self, thread_id: str, running: _RunningTurn, question: AgentQuestion) -> Json:
         """Ask the client whose turn it is. One that cannot be asked has declined, unless its model may answer."""
         if question.event is not None:
-            _tell(running, thread_id, question.event)
+            _send_event(running, thread_id, question.event)
         try:
             if running.call.can_ask(question.params.get("mode", "form")):
                 return await running.call.ask(question.params)
@@ -468,32 +468,28 @@ class ThreadTools:
         raise ToolFailed(f"no MCP client has a turn on thread {thread_id}")
 
 
-# --- what is told of a turn ------------------------------------------------------------------------------------------
+# --- what the client is sent of a turn --------------------------------------------------------------------------------
 
 
-def _tell(running: _RunningTurn, thread_id: str, message: Json) -> None:
+def _send_event(running: _RunningTurn, thread_id: str, message: Json) -> None:
     meta = {"requestId": running.call.id, "threadId": thread_id}
     running.call.notify("codex/event", {"_meta": meta, "id": running.id, "msg": message})
 
 
 def _log(running: _RunningTurn, thread_id: str, event: Notification) -> None:
+    """Send an event as a log message, and the steps that a person should read of as progress, too."""
     payload = event.payload
     params: Any = Raw(encode(payload.params if isinstance(payload, UnknownNotification) else payload))
     if (size := len(bytes(params))) > _MAX_EVENT:
         params = {"tooLarge": size}
     data = {"threadId": thread_id, "turnId": running.id, "method": event.method, "params": params}
-    running.call.report("debug" if event.method.lower().endswith("delta") else "info", data, _step(event))
-
-
-def _step(event: Notification) -> str | None:
-    """What a person is told of an event."""
-    item = getattr(event.payload, "item", None)
-    if item is not None:
-        told = (CommandBlock, ToolBlock) if event.method == "item/started" else (MessageBlock, ChangeBlock)
-        blocks = [block for block in item_blocks(item) if isinstance(block, told)]
-        by_user = item.type == "userMessage"
-        return "\n".join(map(_text, blocks))[:_MAX_TEXT] if blocks and not by_user else None
-    return {"turn/started": "started", "turn/completed": "ended"}.get(event.method)
+    item = getattr(payload, "item", None)
+    step = {"turn/started": "started", "turn/completed": "ended"}.get(event.method)
+    if item is not None and item.type != "userMessage":
+        kinds = (CommandBlock, ToolBlock) if event.method == "item/started" else (MessageBlock, ChangeBlock)
+        blocks = [block for block in item_blocks(item) if isinstance(block, kinds)]
+        step = "\n".join(map(_text, blocks))[:_MAX_TEXT] if blocks else None
+    running.call.report("debug" if event.method.lower().endswith("delta") else "info", data, step)
 
 
 def _shown(item: ThreadItem) -> dict[str, str]:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
+    from typing import Protocol
+
+    class Closable(Protocol):
+        async def wait_closed(self) -> None: ...
+
 
 STOP: Final = (signal.SIGINT, signal.SIGTERM)
 EXIT_DEADLINE_S: Final = 2.0
@@ -26,6 +31,15 @@ def start_logging(default: str, given: str | None = None, settings: Iterable[str
     from treadle.logs.log_setup import set_up_logging  # not before `initialize` was answered
 
     set_up_logging(os.environ, default, given, settings)
+    if os.environ.get("TREADLE_AUDIT_FILE"):
+        # Few have one.
+        from treadle.cli.problem import Problem
+        from treadle.logs.audit import AuditFailed, set_up_audit
+
+        try:
+            set_up_audit(os.environ)
+        except AuditFailed as error:
+            raise Problem(str(error), do="correct TREADLE_AUDIT_FILE, or unset it") from None
 
 
 def take_stdio() -> tuple[int, int]:
@@ -69,6 +83,16 @@ def stop_on_signals() -> asyncio.Event:
     for number in STOP:
         loop.add_signal_handler(number, requested)
     return stop
+
+
+async def closed_or_stopped(connection: Closable, stop: asyncio.Event) -> None:
+    """Wait until the only client of a server has gone, or a signal has asked the server to stop."""
+    import asyncio  # not before `initialize` was answered
+
+    waits = [asyncio.ensure_future(connection.wait_closed()), asyncio.ensure_future(stop.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def reload_on_hangup(reload: Callable[[], None], stop: asyncio.Event) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from treadle.cli.streams import FAILED, READER_GONE, REFUSED, OutputFailed, ReaderGone, write_stderr
-from treadle.cli.terminal import printable
-from treadle.errors import ChannelClosed, RpcError, TreadleError
+from treadle.errors import ChannelClosed, RpcError, TreadleError, needs_linux
+from treadle.pages.safe_text import printable
 from treadle.secrets import redact, secrets_in
 
 if TYPE_CHECKING:
@@ -93,16 +93,18 @@ def report(command: str | None, error: Exception, *, debug: bool = False, words:
 def problem_of(error: Exception) -> Problem:
     """The problem that an error of any layer is. An error that nobody has thought of is a bug, and its message says
     so."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, AttributeError | ImportError) and (missing := needs_linux("this command")) is not None:
+        return Problem(missing, code=REFUSED)
     # Only when something is wrong: Treadle is nearly loaded as a whole.
     from treadle.config import ConfigError
     from treadle.llm import ModelError
-    from treadle.runners.engine_registry import UnknownEngine
+    from treadle.runners.engine import UnknownEngine
     from treadle.store.contract import StoreError
     from treadle.transport.address import AddressError, ListenError
 
     match error:
-        case Problem():
-            return error
         case ConfigError():
             return _of_settings(error)
         case ModelError():

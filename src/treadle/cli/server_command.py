@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TextIO, cast
 
 from treadle.cli import SERVE
 from treadle.cli.streams import REFUSED, write
+from treadle.errors import TreadleError, needs_linux
 
 if TYPE_CHECKING:
-    from treadle.errors import TreadleError
     from treadle.transport import Address
+    from treadle.transport.tls import TlsFiles
+    from treadle.transport.tokens import TokenFileError
 
 _CONFIG_HELP = "a setting that goes before those of config.toml; may be given again, also before the command"
 
@@ -33,8 +35,23 @@ class ServerModule(Protocol):
 
 def run_server(name: str, words: Sequence[str]) -> int:
     """Read the words and serve; gives the exit code."""
-    arguments = server_parser(name).parse_args(words)
-    return cast(ServerModule, import_module(SERVE[name].module)).run(arguments)
+    parser = server_parser(name)
+    arguments = parser.parse_args(words)
+    if getattr(arguments, "tls_cert", None) and arguments.listen.startswith("stdio"):
+        parser.error("--tls-cert is for a wss:// listener, and this one is standard input and output")
+    try:
+        if (missing := needs_linux(f"treadle {name}")) is not None:
+            from treadle.cli.problem import Problem  # only on other systems
+
+            raise Problem(missing, code=REFUSED)
+        return cast(ServerModule, import_module(SERVE[name].module)).run(arguments)
+    except TreadleError as error:
+        # Only when the start fails.
+        from treadle.cli.problem import report
+        from treadle.config import ConfigError
+
+        code = report(name, error)
+        return REFUSED if isinstance(error, ConfigError) else code
 
 
 def server_parser(name: str) -> argparse.ArgumentParser:
@@ -56,6 +73,11 @@ def server_parser(name: str) -> argparse.ArgumentParser:
         help=argparse.SUPPRESS if name == "exec-server" else _CONFIG_HELP,  # which the exec-server refuses
     )
     cast(ServerModule, import_module(SERVE[name].module)).add_arguments(parser)
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="what is logged, to standard error (default: TREADLE_LOG, else warning)",
+    )
     return parser
 
 
@@ -86,8 +108,22 @@ class ListenerToken(NamedTuple):
     file: str | None
 
 
-def add_token_arguments(parser: argparse.ArgumentParser, *aliases: str) -> None:
-    """Add the options `--token-file` and `--no-token`."""
+def add_listener_arguments(parser: argparse.ArgumentParser, *aliases: str) -> None:
+    """Add the options for the token and the certificate."""
+    parser.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        help="certificate of a wss:// listener, as PEM, with those of its issuers behind it",
+    )
+    parser.add_argument(
+        "--tls-key", metavar="FILE", help="its key, for nobody else to read; both files are read again when they change"
+    )
+    parser.add_argument(
+        "--tls-client-ca",
+        metavar="FILE",
+        help="issuers of certificates that clients must show at a wss:// listener, as PEM; a token is needed as well, "
+        "unless a tokens file says that the certificate is enough",
+    )
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--token-file",
@@ -111,34 +147,49 @@ def listener_token(address: Address, arguments: argparse.Namespace) -> ListenerT
 
     token: str | None = None
     if arguments.token_file:
-        token = _read_token(arguments.token_file)
-    elif address.scheme == "ws" and address.is_loopback and not arguments.no_token:
+        token = token_in(arguments.token_file)
+    elif address.scheme in ("ws", "wss") and address.is_loopback and not arguments.no_token:
         token = new_secret()
-    learn([token] if token else [])
+        learn([token])
     return ListenerToken(token, arguments.token_file or None)
 
 
-def _read_token(path: str) -> str:
-    def unusable(why: str, do: str = "") -> TreadleError:
-        from treadle.cli.problem import Problem  # only when the start fails
+def listener_tls(arguments: argparse.Namespace) -> TlsFiles | None:
+    """The certificate that the options name. Raises `Problem` for files that cannot be used."""
+    if arguments.tls_cert is None and arguments.tls_key is None and arguments.tls_client_ca is None:
+        return None
+    # Only for listeners that have one.
+    from treadle.cli.problem import Problem
+    from treadle.transport.address import ListenError
+    from treadle.transport.tls import TlsFiles
 
-        do = do or f"umask 077; openssl rand -hex 32 > {path}"
-        return Problem(f"the token file {path} cannot be used", why=why, do=do)
+    both = "--tls-cert FILE --tls-key FILE"
+    if arguments.tls_cert is None or arguments.tls_key is None:
+        raise Problem("--tls-cert and --tls-key go together", do=both, code=REFUSED)
+    try:
+        return TlsFiles(arguments.tls_cert, arguments.tls_key, arguments.tls_client_ca)
+    except ListenError as error:
+        raise Problem("the certificate cannot be used", why=str(error), do=f"{both}, both in PEM form") from None
+
+
+def token_in(path: str) -> str:
+    """The token in a file that the command line names. Raises `Problem` for one that is unsafe or has none."""
+    # Only when listening.
+    from treadle.secrets import learn
+    from treadle.transport.tokens import TokenFileError, read_token
 
     try:
-        with open(os.path.expanduser(path), encoding="utf-8") as file:
-            status = os.fstat(file.fileno())
-            token = file.read().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise unusable(f"it cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise unusable("it must hold one word of printable ASCII")
-    if status.st_uid not in (0, os.geteuid()):
-        raise unusable(f"it belongs to another user (id {status.st_uid})")
-    if status.st_mode & 0o077:
-        mend = f"chmod 600 {path}, and change the token if others may have read it"
-        raise unusable(f"its mode is {status.st_mode & 0o777:04o}: other users can read or change it", mend)
+        token = read_token(path)
+    except TokenFileError as error:
+        raise token_problem(error) from None
+    learn([token])
     return token
+
+
+def token_problem(error: TokenFileError) -> TreadleError:
+    from treadle.cli.problem import Problem  # only when the start fails
+
+    return Problem(f"the token file {error.path} cannot be used", why=error.why, do=error.do)
 
 
 @contextmanager
@@ -154,9 +205,9 @@ def listening_at(address: Address, token: ListenerToken, home: str | None) -> It
         yield address.url, f"{address}, with the token in {path}"
         return
     if token.value is None:
-        yield address.url, f"{address}{', for everyone on this machine' if address.scheme == 'ws' else ''}"
+        yield address.url, f"{address}{', for everyone on this machine' if address.scheme != 'unix' else ''}"
         return
-    url = Address("ws", address.host, address.port, f"/{token.value}").url
+    url = Address(address.scheme, address.host, address.port, f"/{token.value}").url
     if home is None:
         yield url, f"{address}; its token is in the URL only, for want of a home"
         return

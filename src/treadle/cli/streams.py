@@ -30,7 +30,7 @@ READER_GONE: Final = 141
 since 1 is an answer of some commands."""
 
 # A pipe that polls as writable takes this much without blocking.
-_PIECE: Final = select.PIPE_BUF
+_PIECE: Final = getattr(select, "PIPE_BUF", 512)
 # How often to check whether the rest is still wanted.
 _LOOK_UP_MS: Final = 100
 

@@ -1,4 +1,4 @@
-"""The terminal: text of others made safe for it, colours, rich on top of it, and lines that are redrawn.
+"""The terminal: tables of texts of others, colours, rich on top of it, and lines that are redrawn.
 
 asyncio and rich are imported here only when something is drawn. A terminal that is gone raises `OutputFailed`, like any
 output; a `LiveArea` stops drawing instead, and the program goes on: nobody is watching any more.
@@ -7,12 +7,13 @@ output; a `LiveArea` stops drawing instead, and the program goes on: nobody is w
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
+from urllib.parse import quote
 
 from treadle.cli.streams import OutputFailed
+from treadle.pages.safe_text import printable_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,40 +22,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-# --- text of others ---
-#
-# The output of a command, the words of a model or the name of a file may contain sequences that clear the screen, set
-# the title, fill the clipboard or reverse the writing direction. They are shown escaped, never passed to the terminal.
-
-# Colours and font weights, which are simply removed.
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
-_LINE_END: Final = re.compile(r"\r\n?")
-_ESCAPED: Final = (
-    *(range(0x09), range(0x0B, 0x20), range(0x7F, 0xA0)),  # control characters but tab and newline
-    *(range(0x061C, 0x061D), range(0x200E, 0x2010), range(0x2028, 0x202F), range(0x2066, 0x206A)),  # directions, lines
-    *(range(0xD800, 0xE000), range(0xFFF9, 0xFFFC), range(0xE0000, 0xE0080)),  # halves of letters, hidden text
-)
-_TABLE: Final = {
-    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    for codes in _ESCAPED
-    for code in codes
-}
-
-
-def printable(text: str) -> str:
-    """The text without anything that a terminal would act upon, except tabs and line ends.
-
-    A carriage return counts as a line end: what it would have overwritten is shown too.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return _LINE_END.sub("\n", _COLOURS.sub("", text)).translate(_TABLE)
-
-
-def printable_line(text: str) -> str:
-    """The same on one line."""
-    return printable(text).replace("\n", "\\n")
-
 
 def table_lines(rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table whose cells others wrote."""
@@ -62,6 +29,12 @@ def table_lines(rows: Iterable[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = ("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in shown)
     return [line.rstrip() for line in lines]
+
+
+def file_address(path: str) -> str:
+    """A file of this machine as terminals can click it (OSC 8). Nothing in it is acted upon: it is ASCII without
+    control characters."""
+    return f"file://{quote(os.uname().nodename)}{quote(path.encode('utf-8', 'surrogateescape'))}"
 
 
 # --- colours and rich ---
@@ -104,8 +77,17 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
-def make_console(stream: TextIO, color: str = "auto") -> Console:
-    """rich on a terminal."""
+# rich's own suit black terminals only: code on black, links in blue.
+_STYLES: Final = {
+    "markdown.code": "bold cyan",
+    "markdown.code_block": "cyan",
+    "markdown.link": "cyan",
+    "markdown.link_url": "underline",
+}
+
+
+def make_console(stream: TextIO, color: str = "auto", *, width: int | None = None) -> Console:
+    """rich on a terminal; with a width: on text that goes to one."""
     # rich takes 60 ms: loaded when something is drawn
     from rich.console import Console
     from rich.theme import Theme
@@ -114,12 +96,16 @@ def make_console(stream: TextIO, color: str = "auto") -> Console:
     # Text of others is shown verbatim: no markup, no emoji codes, no coloured numbers.
     return Console(
         file=stream,
+        width=width,
+        force_terminal=None if width is None else True,
+        # The sixteen colours of the terminal itself: they can be read on its background, be that dark or light.
+        color_system="standard" if width is not None or is_terminal(stream) else None,
         no_color=not colors,
         highlight=False,
         markup=False,
         emoji=False,
         soft_wrap=False,
-        theme=Theme({"markdown.code": "bold cyan"}),  # without the black behind it, which only suits black terminals
+        theme=Theme(_STYLES),
     )
 
 
@@ -169,6 +155,7 @@ class LiveArea:
         self._live: Live | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._on = True
+        self._held: list[RenderableType] | None = None  # what is printed while something else uses the console
         self.go_on()
 
     def print(self, *lines: RenderableType) -> None:
@@ -181,7 +168,9 @@ class LiveArea:
                 for line in lines:
                     self.console.print(line, soft_wrap=getattr(line, "overflow", None) == "ignore")
 
-        if lines:
+        if lines and self._held is not None:
+            self._held += lines
+        elif lines:
             self._guarded(show)
 
     def pause(self) -> None:
@@ -191,6 +180,21 @@ class LiveArea:
         live, self._live = self._live, None
         if live is not None:
             self._guarded(live.stop)
+
+    @contextmanager
+    def aside(self) -> Iterator[Console]:
+        """The console for something else, such as a question. What is printed meanwhile comes afterwards. Raises
+        `OutputFailed` if the terminal is gone."""
+        self.pause()
+        self._held = []
+        try:
+            yield self.console
+        except OSError as error:
+            raise OutputFailed(f"the terminal is gone: {error.strerror}") from None
+        finally:
+            held, self._held = self._held, None
+            self.go_on()
+            self.print(*held or ())
 
     def go_on(self) -> None:
         """Draw. Each time anew: rich would look for its last lines where something else is now."""
@@ -213,7 +217,8 @@ class LiveArea:
         """Remove the area, show the cursor again, and print these lines last. May be called again, and by a handler of
         signals."""
         self.pause()
-        self.print(*lines)
+        held, self._held = self._held, None
+        self.print(*held or (), *lines)
         self._on = False
 
     def _tick(self) -> None:

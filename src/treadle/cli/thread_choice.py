@@ -1,4 +1,5 @@
-"""Which thread is meant: the last one, an id, the beginning of an id, or a name. For `exec`, `chat` and `threads`."""
+"""Which thread is meant: the last one, an id, the beginning or the end of an id, or a name. For `exec`, `chat` and
+`threads`. And how threads are called where people read: by a short id and a title."""
 
 from __future__ import annotations
 
@@ -11,16 +12,17 @@ from treadle.cli.problem import Problem
 from treadle.cli.streams import REFUSED
 from treadle.client import AsyncAppServerClient
 from treadle.client.sdk_errors import InvalidRequestError
+from treadle.pages.page import title_of
 from treadle.protocol.app.thread_methods import ThreadListParams
 from treadle.protocol.app.threads import Thread
 
-SHORT: Final = 13
-"""As much of an id as is shown: the milliseconds in which the thread was begun."""
+SHORT: Final = 8
+"""How many characters of an id are shown: the last ones, which are random. The first ones are the time, and threads
+that were begun close together have them in common."""
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_PREFIX: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{3,35}")
+_PIECE: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _PAGE: Final = 100
 _CANDIDATES: Final = 10
-_TITLE: Final = 80
 
 
 def is_thread_id(word: str) -> bool:
@@ -28,15 +30,13 @@ def is_thread_id(word: str) -> bool:
     return _ID.fullmatch(word) is not None
 
 
-def title_of(thread: Thread) -> str:
-    """The name of a thread, else how it begins."""
-    words = " ".join((thread.name or thread.preview).split())
-    return words if len(words) <= _TITLE else f"{words[: _TITLE - 1]}…"
+def short_id(thread_id: str) -> str:
+    return thread_id[-SHORT:]
 
 
 def label(thread: Thread) -> str:
     """Short id and title."""
-    return f"{thread.id[:SHORT]}  {title_of(thread)}".rstrip()
+    return f"{short_id(thread.id)}  {title_of(thread)}".rstrip()
 
 
 async def newest_threads(
@@ -52,10 +52,21 @@ async def newest_threads(
     return found
 
 
+async def all_threads(client: AsyncAppServerClient, cwd: str) -> AsyncGenerator[Thread, None]:
+    """The threads that are not archived: first those of a directory, then the others; each the one used last first."""
+    async with aclosing(_pages(client, cwd=cwd)) as threads:
+        async for thread in threads:
+            yield thread
+    async with aclosing(_pages(client)) as threads:
+        async for thread in threads:
+            if thread.cwd != cwd:
+                yield thread
+
+
 async def find_threads(
     client: AsyncAppServerClient, word: str, *, archived: Sequence[bool] = (False,), id_anywhere: bool = True
 ) -> list[Thread]:
-    """The threads that a word may mean, newest first: by id, else by name, else by the beginning of an id.
+    """The threads that a word may mean, newest first: by id, else by name, else by the beginning or end of an id.
 
     Args:
         client: The client to ask.
@@ -70,13 +81,23 @@ async def find_threads(
     for shelf in archived:
         async with aclosing(_pages(client, archived=shelf, term=word)) as threads:
             named += [thread async for thread in threads if thread.name == word]
-    if named or not _PREFIX.fullmatch(word):
+    if named or not _PIECE.fullmatch(word):
         return named
-    begun: list[Thread] = []
+    piece = word.lower()
+    fitting: list[Thread] = []
     for shelf in archived:
         async with aclosing(_pages(client, archived=shelf)) as threads:
-            begun += [thread async for thread in threads if thread.id.startswith(word.lower())]
-    return begun
+            fitting += [thread async for thread in threads if thread.id.startswith(piece) or thread.id.endswith(piece)]
+    return fitting
+
+
+async def thread_to_resume(client: AsyncAppServerClient, word: str) -> Thread | None:
+    """The thread to go on with: of several with the same name, the newest; None when there is none. Raises `Problem`
+    for a piece of an id that several have."""
+    found = await find_threads(client, word)
+    if len(found) > 1 and found[0].name != word:
+        raise several_meant(word, found)
+    return found[0] if found else None
 
 
 def several_meant(word: str, found: Sequence[Thread]) -> Problem:
@@ -87,7 +108,7 @@ def several_meant(word: str, found: Sequence[Thread]) -> Problem:
 
 
 async def read_thread(client: AsyncAppServerClient, thread_id: str) -> Thread | None:
-    """None when there is no such thread."""
+    """The thread with this id; None when there is no such thread."""
     try:
         return (await client.thread_read(thread_id.lower())).thread
     except InvalidRequestError:

@@ -1,16 +1,17 @@
 """Commands for people: click commands with the options, the help and the errors that all of them share.
 
-`ROOT` is `treadle` itself. It finds its commands in the table and imports one when it is used. The two smallest,
-`treadle completion` and `treadle version`, are here too.
+`ROOT` is `treadle` itself. It finds its commands in the table and imports one when it is used. The smallest,
+`treadle version`, is here too.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from importlib import import_module
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from treadle.cli import COMMANDS, SECTIONS, SERVE
 from treadle.cli.problem import Problem, report
 from treadle.cli.streams import INTERRUPTED, REFUSED, write, write_stderr
 from treadle.cli.terminal import is_terminal
+from treadle.errors import needs_linux
 
 # Clients of codex take the first number for its version, so ours comes second.
 VERSION_LINE: Final = f"codex-cli {PROTOCOL_VERSION} (treadle {__version__}, which speaks its protocol)"
@@ -87,6 +89,40 @@ class UserCommand(click.Command):
                 formatter.write(f"\n{title}:\n{textwrap.indent(text, '  ')}\n")
 
 
+class Shortcut(UserCommand):
+    """A command of its own name for `COMMAND WORD …`: what is typed behind it, stands behind that word.
+
+    Args:
+        name: What people type.
+        target: The command.
+        word: Its first word.
+        metavar: What may follow.
+        examples: Lines that can be copied.
+    """
+
+    def __init__(self, name: str, target: UserCommand, word: str, metavar: str, examples: Sequence[str]) -> None:
+        [words] = [param for param in target.params if isinstance(param, click.Argument)]
+        argument = copy(words)
+        argument.metavar = metavar
+        options = [param for param in target.params if param is not words]
+        summary = COMMANDS[name].summary
+        super().__init__(
+            name,
+            params=[argument, *options],
+            callback=target.callback,
+            help=_sentence(summary),
+            short_help=summary,
+            more=f"The same as `treadle {target.name} {word}`.",
+            exit_codes=target.exit_codes,
+            examples=examples,
+        )
+        self.target = target
+        self.word = word
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return self.target.parse_args(ctx, [self.word, *args])
+
+
 class UserGroup(UserCommand, click.Group):
     """A command with commands of its own, such as `treadle threads`."""
 
@@ -98,6 +134,8 @@ class UserGroup(UserCommand, click.Group):
             known = self.list_commands(ctx)
             near = difflib.get_close_matches(word, known, n=1)
             do = f"{ctx.command_path} {near[0]}" if near else f"{ctx.command_path} --help"
+            if ctx.command is ROOT:
+                do += f"; or treadle -- {shlex.quote(word)}, if it is what you want to say to the agent"
             why = f"the commands are {', '.join(known)}"
             raise Problem(f"there is no command {word!r}", why=why, do=do, code=REFUSED)
         return super().resolve_command(ctx, args)
@@ -155,11 +193,6 @@ def _debug_option() -> click.Option:
     return click.Option(["--debug"], is_flag=True, expose_value=False, help="show the traceback of an error")
 
 
-def completing(words: Callable[[], Sequence[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """A function for `shell_complete`: gives those of the words that begin with what was typed."""
-    return lambda ctx, param, typed: [word for word in words() if word.startswith(typed)]
-
-
 color_option: Final = click.option(
     "--color",
     type=click.Choice(("auto", "always", "never")),
@@ -204,7 +237,12 @@ class _Root(UserGroup):
         if cmd_name not in COMMANDS:
             return None
         entry = COMMANDS[cmd_name]
-        found = getattr(import_module(entry.module), entry.attribute)
+        try:
+            found = getattr(import_module(entry.module), entry.attribute)
+        except (ImportError, AttributeError):
+            if (missing := needs_linux(f"treadle {cmd_name}")) is None:
+                raise
+            raise Problem(missing, code=REFUSED) from None
         assert isinstance(found, click.Command)
         return found
 
@@ -312,38 +350,7 @@ def _sentence(summary: str) -> str:
     return f"{summary[0].upper()}{summary[1:]}."
 
 
-# --- treadle completion, treadle version ---
-
-SHELLS: Final = ("bash", "zsh", "fish")
-_COMPLETION_HELP: Final = """\
-Load it from the file that your shell reads at its start:
-  bash   echo 'eval "$(treadle completion bash)"' >> ~/.bashrc
-  zsh    echo 'eval "$(treadle completion zsh)"' >> ~/.zshrc
-  fish   treadle completion fish > ~/.config/fish/completions/treadle.fish"""
-
-
-@user_command(
-    "completion",
-    config=False,
-    more=_COMPLETION_HELP,
-    examples=('eval "$(treadle completion bash)"', "treadle completion fish"),
-)
-@click.argument("shell", required=False, type=click.Choice(SHELLS))
-def completion(shell: str | None) -> int:
-    chosen = shell or os.path.basename(os.environ.get("SHELL", ""))
-    if chosen not in SHELLS:
-        raise Problem(
-            "which shell?",
-            why=f"$SHELL is {chosen or 'empty'}, which is none of {', '.join(SHELLS)}",
-            do="treadle completion bash",
-            code=REFUSED,
-        )
-    from click.shell_completion import get_completion_class  # no other command needs it
-
-    found = get_completion_class(chosen)
-    assert found is not None, "click knows these three"
-    write(sys.stdout, found(ROOT, {}, "treadle", "_TREADLE_COMPLETE").source() + "\n")
-    return 0
+# --- treadle version ---
 
 
 @user_command("version", config=False, examples=("treadle version", "treadle version --json"))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from treadle.cli import ChangeBlock, Question, approval_question, item_blocks
+from treadle.cli import Question, approval_question
+from treadle.pages import ChangeBlock, item_blocks
 from treadle.protocol.app import (
     AdditionalFileSystemPermissions,
     AddPatchChangeKind,

@@ -33,6 +33,9 @@ pytestmark = pytest.mark.anyio
         ("/stat", "status", ""),
         ("/exit", "quit", ""),
         ("/?", "help", ""),
+        ("/undo", "undo", ""),
+        ("!git status", "shell", "git status"),
+        ("!", "shell", ""),
     ],
 )
 def test_a_command_and_its_argument(line: str, name: str, argument: str) -> None:
@@ -41,12 +44,14 @@ def test_a_command_and_its_argument(line: str, name: str, argument: str) -> None
     assert (found.command.name, found.argument) == (name, argument)
 
 
-@pytest.mark.parametrize("line", ["hello", "/usr/bin/ls is what?", " /help", "/", "//", "1/2", "/2"])
+@pytest.mark.parametrize("line", ["hello", "/usr/bin/ls is what?", " /help", "/", "//", "1/2", "/2", " !ls", "no!"])
 def test_a_message_is_no_command(line: str) -> None:
     assert parse_command(line) is None
 
 
-@pytest.mark.parametrize(("line", "nearest"), [("/mdoel", "model"), ("/frok x", "fork"), ("/xyzzy", None)])
+@pytest.mark.parametrize(
+    ("line", "nearest"), [("/mdoel", "model"), ("/frok x", "fork"), ("/unod", "undo"), ("/xyzzy", None)]
+)
 def test_an_unknown_command_names_the_nearest(line: str, nearest: str | None) -> None:
     found = parse_command(line)
     assert isinstance(found, UnknownCommand)
@@ -115,7 +120,7 @@ async def test_prompts_are_completed_after_the_commands() -> None:
     completer.prompts = prompts
     every = ["/mcp__my-server__greet ", "/mcp__a_b__see_this "]
     assert (await _texts(completer, "/"))[len(SLASH_COMMANDS) :] == every
-    assert await _texts(completer, "/mc") == every
+    assert await _texts(completer, "/mc") == ["/mcp", *every]
     assert await _texts(completer, "/mcp__my") == every[:1]
     assert (await _completions(completer, "/mcp__my"))[0].display_text == "/mcp__my-server__greet who [how]"
     assert len(asked) == 4

@@ -14,7 +14,17 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.text import Text
 
-from treadle.cli import CLOSED, ChatCompleter, ChatScreen, KeyQuestion, Option, ServerQuestions, TurnRenderer
+from treadle.cli import (
+    CLOSED,
+    Attention,
+    ChatCompleter,
+    ChatScreen,
+    Choice,
+    KeyQuestion,
+    Option,
+    ServerQuestions,
+    TurnRenderer,
+)
 from treadle.cli.chat import screen as chat_screen
 from treadle.errors import RpcError
 
@@ -103,6 +113,14 @@ async def test_enter_sends_and_other_keys_make_lines() -> None:
         assert person.sent == ["one\ntwo\nthree\nfour"]
         await person.type("  \r")
         assert person.sent == ["one\ntwo\nthree\nfour"]
+
+
+async def test_every_key_says_that_somebody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pressed: list[Attention] = []
+    monkeypatch.setattr(Attention, "key_pressed", lambda attention: pressed.append(attention))
+    async with at_screen() as (person, _):
+        await person.type("x")
+        await person.until(lambda: pressed == [person.screen.attention])
 
 
 async def test_pasted_text_keeps_its_lines_and_is_not_sent() -> None:
@@ -218,6 +236,17 @@ async def test_the_end_of_input_refuses_and_leaves() -> None:
         await person.until(lambda: person.screen.app.is_done)
 
 
+async def test_the_end_of_input_leaves_also_where_a_text_is_asked_for() -> None:
+    async with at_screen() as (person, running):
+        asking = asyncio.create_task(person.screen.ask_text("name:"))
+        await person.until(lambda: person.screen.text_label is not None)
+        await person.type("a draft\x04")
+        assert person.screen.buffer.text == "a draft"  # there it deletes what is behind the cursor
+        person._keyboard.send_text("\x15\x04")
+        assert await asyncio.wait_for(asking, WAIT_S) is None
+        assert await asyncio.wait_for(running, WAIT_S) == 0
+
+
 async def test_a_question_that_is_withdrawn_is_gone() -> None:
     async with at_screen() as (person, _):
         asking = asyncio.create_task(person.screen.choose("Sure?", YES_NO))
@@ -306,3 +335,58 @@ async def test_tab_completes_a_command() -> None:
         await person.until(lambda: person.screen.buffer.text == "/status")
         await person.type("\r")
         await person.until(lambda: person.sent == ["/status"])
+
+
+# --- lists ---
+
+FRUIT = [Choice("apple", 1), Choice("pear", 2)]
+
+
+async def test_a_list_is_chosen_from_and_the_draft_and_the_keys_come_back() -> None:
+    async with at_screen() as (person, _):
+        person.screen.buffer.insert_text("draft")
+        picking = asyncio.create_task(person.screen.pick("Which?", FRUIT))
+        await person.until(lambda: person.screen._picker is not None and person.screen._picker.app.is_running)
+        person.screen.print("something happens meanwhile")
+        person._keyboard.send_text("pea\r")
+        assert await asyncio.wait_for(picking, WAIT_S) == 2
+        await person.until(lambda: person.screen._picker is None)
+        await person.type("!\r")
+        await person.until(lambda: person.sent == ["draft!"])
+
+
+async def test_who_leaves_or_closes_the_terminal_chooses_nothing() -> None:
+    async with at_screen() as (person, running):
+        picking = asyncio.create_task(person.screen.pick("Which?", FRUIT))
+        await person.until(lambda: person.screen._picker is not None and person.screen._picker.app.is_running)
+        person.screen.leave(143)
+        assert await asyncio.wait_for(picking, WAIT_S) is None
+        assert await asyncio.wait_for(running, WAIT_S) == 143
+    async with at_screen() as (person, running):
+        picking = asyncio.create_task(person.screen.pick("Which?", FRUIT))
+        await person.until(lambda: person.screen._picker is not None and person.screen._picker.app.is_running)
+        person._keyboard.close()
+        assert await asyncio.wait_for(picking, WAIT_S) is None
+        assert await asyncio.wait_for(running, WAIT_S) == CLOSED
+
+
+async def test_a_question_waits_until_the_list_is_gone() -> None:
+    async with at_screen() as (person, _):
+        picking = asyncio.create_task(person.screen.pick("Which?", FRUIT))
+        await person.until(lambda: person.screen._picker is not None and person.screen._picker.app.is_running)
+        asking = asyncio.create_task(person.screen.choose("Sure?", YES_NO))
+        person._keyboard.send_text("y")
+        await person.until(lambda: person.screen._picker is not None and person.screen._picker.buffer.text == "y")
+        assert person.screen.question is None
+        person._keyboard.send_text("\x1b")
+        assert await asyncio.wait_for(picking, WAIT_S) is None
+        await person.until(lambda: person.screen.takes_keys)
+        person._keyboard.send_text("y")
+        assert await asyncio.wait_for(asking, WAIT_S) == YES_NO[0]
+
+
+async def test_the_focus_of_the_terminal_is_no_text() -> None:
+    async with at_screen() as (person, _):
+        person._keyboard.send_text("a\x1b[Ib\x1b[Oc")
+        await person.until(lambda: person.screen.buffer.text == "abc")
+        assert person.screen.attention._focused is False

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chat_stage import ESCALATED, WAIT_S, on_stage, session_on
-from treadle.cli import MAX_WAITING, GitChanges, UserAnswer
+from treadle.cli import MAX_WAITING, GitChanges, UserAnswer, thread_to_resume
 from treadle.errors import RpcError
 from treadle.protocol.app import CommandExecutionRequestApprovalResponse
 from treadle.testing import AppServerHarness
@@ -177,12 +177,10 @@ async def test_threads_are_left_forked_found_and_resumed(tmp_path: Path) -> None
         assert session.has_turns
         new = await session.enter(None)
         assert not session.has_turns
-        here = str(stage.harness.workspace)
-        assert {thread.id for thread in await session.find_threads(None, here, limit=9)} >= {first, fork.id}
-        assert [thread.id for thread in await session.find_threads(first, here, limit=9)] == [first]
         await session.client.thread_set_name(first, "a name")
-        assert [thread.id for thread in await session.find_threads("a name", here, limit=9)] == [first]
-        assert await session.find_threads("no such words", here, limit=9) == ()
+        named = await thread_to_resume(session.client, "a name")
+        assert named is not None
+        assert named.id == first
         assert (await session.enter(first)).id == first != new.id
         stage.model.enqueue_assistant_message("two")
         stage.say("again")

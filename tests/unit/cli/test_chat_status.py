@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.cli import ChatThread, sandbox_words, status_line, tokens_words
+from treadle.cli import ChatThread, sandbox_words, status_line
 from treadle.protocol.app import (
     ActivePermissionProfile,
     DangerFullAccessSandboxPolicy,
@@ -22,7 +22,7 @@ from treadle.protocol.app import (
 
 def _facts(**given: Any) -> ChatThread:
     answer = SimpleNamespace(
-        thread=SimpleNamespace(id="0199a213-81c0-7800-8aa1-bbab2a035a53", name=None),
+        thread=SimpleNamespace(id="0199a213-81c0-7800-8aa1-bbab2a035a53", name=None, environments=None),
         model="gpt-5.5",
         model_provider="openai",
         reasoning_effort=None,
@@ -75,8 +75,3 @@ def test_names_are_harmless() -> None:
 )
 def test_a_sandbox_is_called_as_its_option(policy: Any, profile: Any, words: str) -> None:
     assert sandbox_words(policy, profile) == words
-
-
-@pytest.mark.parametrize(("count", "words"), [(0, "0"), (999, "999"), (12_345, "12.3k"), (999_960, "1.0M")])
-def test_tokens_are_short(count: int, words: str) -> None:
-    assert tokens_words(count) == words

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from rich.console import Console
 
 from treadle.cli import engine_row, rich_lines
-from treadle.cli.run.engines import ago, plain
+from treadle.cli.run.engines import plain
 from treadle.runners import EngineStatus, LastError
 
 CODEX = EngineStatus(
@@ -44,7 +43,7 @@ def test_a_table_for_a_pipe() -> None:
         "! claude  1.0.9    not logged in       /usr/bin/claude\n"
         "          older than 2.1.197, which Treadle is tested with; to update: npm install -g claude\n"
         "          no ~/.claude/.credentials.json; to log in: claude, and in it /login\n"
-        f"          last run failed 2 hours ago: it broke\\x1b[2J {'x' * 186}…\n"
+        f"          last run failed 2 h ago: it broke\\x1b[2J {'x' * 186}…\n"
         "– pi               not installed\n"
         "          to get it: npm install -g pi\n"
         "✗ odd              cannot be loaded\n"
@@ -68,10 +67,3 @@ def test_an_engine_without_a_model_of_its_own_is_no_problem() -> None:
     row = engine_row(status, now=0)
     assert (row.mark, row.login, row.program) == ("✓", "offline model", "")
     assert row.notes == ("to use a real model: export KEY=…",)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(5, "just now"), (60, "1 minute ago"), (7300, "2 hours ago"), (90000, "1 day ago")]
-)
-def test_how_long_ago(seconds: float, words: str) -> None:
-    assert ago(seconds) == words

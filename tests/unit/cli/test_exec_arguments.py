@@ -7,8 +7,15 @@ from pathlib import Path
 import click
 import pytest
 
-from treadle.cli import ExecArguments, ExecRequest, Problem, exec_command, more_roots, overrides, read_request, warnings
+from treadle.cli import ExecArguments, ExecRequest, Problem, exec_command, exec_request, more_roots, overrides, warnings
 from treadle.errors import TreadleError
+from treadle.protocol.app import (
+    BaseBranchReviewTarget,
+    CommitReviewTarget,
+    CustomReviewTarget,
+    ReviewTarget,
+    UncommittedChangesReviewTarget,
+)
 
 
 def parsed(*words: str) -> ExecArguments:
@@ -23,7 +30,7 @@ def parsed(*words: str) -> ExecArguments:
 
 
 def request(*words: str) -> ExecRequest:
-    return read_request(parsed(*words))
+    return exec_request(parsed(*words))
 
 
 @pytest.fixture
@@ -74,10 +81,15 @@ def test_which_thread_and_which_prompt(
         (("resume",), "which thread?"),
         (("resume", ""), "which thread?"),
         (("resume", "ID", "one", "two"), "put quotes around it"),
-        (("--last", "go on"), "--last goes with resume"),
+        (("--last", "go on"), "--last goes with resume and fork"),
         (("resume", "ID", "--ephemeral"), "--ephemeral is for a new thread"),
-        (("fork", "ID"), "treadle exec fork is not offered"),
-        (("review", "--json"), "treadle exec review is not offered"),
+        (("fork",), "which thread?"),
+        (("review", "--json"), "what is to be reviewed?"),
+        (("review", "--uncommitted", "--base", "main"), "--uncommitted and --base do not go together"),
+        (("review", "--base", "main", "look"), "--base and a prompt do not go together"),
+        (("review", "look", "--title", "T"), "--title goes with --commit"),
+        (("review", "look", "--image", "a.png"), "--image does not go with review"),
+        (("look", "--commit", "abc"), "--commit goes with review"),
         (("--oss", "x"), "--oss is not offered"),
         (("--local-provider", "ollama", "x"), "--local-provider is not offered"),
         (("--worktree", "x"), "git worktree add"),
@@ -155,7 +167,7 @@ def test_what_changes_nothing_is_taken() -> None:
     words = ("--skip-git-repo-check", "--ignore-rules", "--dangerously-bypass-hook-trust", "-a", "never")
     arguments = parsed(*words, "--cyber-access-program", "standard", "x")
     assert warnings(arguments) == []
-    assert read_request(arguments).prompt == "x"
+    assert exec_request(arguments).prompt == "x"
 
 
 @pytest.mark.parametrize(
@@ -185,3 +197,27 @@ def test_the_retired_policy_is_taken_with_a_note_and_not_advertised() -> None:
 def test_what_is_taken_and_not_done_is_said() -> None:
     said = warnings(parsed("--full-auto", "--cyber-access-program", "daybreak_red", "x"))
     assert ["--sandbox workspace-write" in said[0], "is not sent" in said[1]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        (("--uncommitted",), UncommittedChangesReviewTarget()),
+        (("--base", "main"), BaseBranchReviewTarget(branch="main")),
+        (("--commit", "abc", "--title", "Fix"), CommitReviewTarget(sha="abc", title="Fix")),
+        (("look at the errors",), CustomReviewTarget(instructions="look at the errors")),
+    ],
+)
+def test_what_is_reviewed(words: tuple[str, ...], target: ReviewTarget, folder: Path) -> None:
+    assert request("review", *words).review == target
+
+
+def test_a_fork_may_be_kept_nowhere(folder: Path) -> None:
+    asked = request("fork", "ID", "go on", "--ephemeral")
+    assert (asked.fork, asked.resume, asked.prompt, asked.ephemeral) == (True, "ID", "go on", True)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "soon", "nan", "1e12"])
+def test_a_time_limit_is_a_number_of_seconds(given: str) -> None:
+    with pytest.raises(click.BadParameter, match="no number of seconds"):
+        request(f"--timeout={given}", "go on")

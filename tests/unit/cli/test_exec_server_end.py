@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli import ListenerToken, exec_server
+from treadle.cli import exec_server, server_parser
 from treadle.execution.server import ExecServer
 from treadle.transport import Address
 
@@ -43,7 +43,9 @@ async def test_health_says_503_while_the_server_ends(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ExecServer, "close", held)
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         serving = group.create_task(
-            exec_server._serve(Address.parse("ws://127.0.0.1:0"), ListenerToken(None, None), False)
+            exec_server._serve(
+                Address.parse("ws://127.0.0.1:0"), server_parser("exec-server").parse_args(["--no-token"])
+            )
         )
         url = (await lines.get()).partition("\n")[0]
         assert await asyncio.to_thread(_health, url) == 200

@@ -9,7 +9,8 @@ import pytest
 from msgspec import json
 from rich.console import Console
 
-from treadle.cli import Picture, PlainTurn, Question, ToolBlock, TurnRenderer, approval_question, item_blocks
+from treadle.cli import PlainTurn, Question, TurnRenderer, approval_question
+from treadle.pages import Picture, ToolBlock, item_blocks
 from treadle.protocol.app import (
     ItemCompletedNotification,
     ItemStartedNotification,

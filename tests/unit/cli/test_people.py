@@ -48,7 +48,7 @@ def test_help_fits_one_screen_and_names_every_command(capsys: pytest.CaptureFixt
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
     lines = told.splitlines()
-    assert len(lines) <= 32
+    assert len(lines) <= 37
     assert max(map(len, lines)) <= 90
     for title, entries in SECTIONS.items():
         assert title in lines
@@ -93,9 +93,11 @@ def test_options_of_servers_can_be_described() -> None:
 
 @pytest.mark.parametrize("name", SERVE)
 def test_a_server_reads_its_own_words_however_it_is_reached(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--", name, "--log-level", "nonsense"]) != 0
+    with pytest.raises(SystemExit):
+        run_command([name, "--log-level", "nonsense"])
     assert "nonsense" in capsys.readouterr().err
-    assert main(["--", name, "--help"]) == 0
+    with pytest.raises(SystemExit):
+        run_command([name, "--help"])
     assert f"usage: treadle {name}" in capsys.readouterr().out
 
 
@@ -110,7 +112,7 @@ def test_a_server_reads_its_own_words_however_it_is_reached(name: str, capsys: p
             [
                 "treadle: there is no command 'exek'",
                 f"  why: the commands are {', '.join(COMMANDS)}",
-                "  try: treadle exec",
+                "  try: treadle exec; or treadle -- exek, if it is what you want to say to the agent",
             ],
         ),
         (
@@ -182,6 +184,50 @@ def test_traceback_for_who_asks_and_never_a_secret(
     assert "\x1b" not in told
 
 
+# --- what stands for a command ---
+
+
+@pytest.mark.parametrize(
+    ("typed", "run"),
+    [
+        (["fix the failing test"], ["chat", "fix the failing test"]),
+        (["-m", "big", "fix the\nfailing test"], ["chat", "-m", "big", "fix the\nfailing test"]),
+        (["--", "exce"], ["chat", "--", "exce"]),
+        (["-C", "there", "--", "exec"], ["chat", "-C", "there", "--", "exec"]),
+        (["exce"], ["exce"]),
+        (["exec resume"], ["chat", "exec resume"]),
+        (["--nonsense", "fix the test"], ["--nonsense", "fix the test"]),
+        (["-m", "big", "resume", "--last"], ["resume", "-m", "big", "--last"]),
+    ],
+)
+def test_only_what_cannot_be_a_mistyped_command_is_a_prompt(
+    typed: list[str], run: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def take(words: list[str]) -> int:
+        ran.append(words)
+        return 0
+
+    monkeypatch.setattr("treadle.cli.user_commands.run_command", take)
+    assert main(typed) == 0
+    assert ran == [run]
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "words"),
+    [
+        ("resume", ["01a1", "go on"], ("resume", "01a1", "go on")),
+        ("fork", ["--last"], ("fork",)),
+        ("review", ["--base", "main"], ("review",)),
+    ],
+)
+def test_a_shortcut_is_its_command_with_a_word(name: str, typed: list[str], words: tuple[str, ...]) -> None:
+    command = ROOT.get_command(click.Context(ROOT), name)
+    assert command is not None
+    assert command.make_context(name, typed).params["words"] == words
+
+
 # --- completion ---
 
 
@@ -193,6 +239,8 @@ def test_traceback_for_who_asks_and_never_a_secret(
         ("treadle exec --sandbox w", 3, {"workspace-write"}),
         ("treadle app-server --li", 2, {"--listen"}),
         ("treadle doctor cl", 2, {"claude"}),
+        ("treadle exec f", 2, {"fork"}),
+        ("treadle chat re", 2, {"resume"}),
     ],
 )
 def test_words_are_completed(typed: str, place: int, expected: set[str]) -> None:

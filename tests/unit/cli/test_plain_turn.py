@@ -18,6 +18,7 @@ from treadle.protocol.app import (
     AgentMessageThreadItem,
     CommandExecutionOutputDeltaNotification,
     CommandExecutionThreadItem,
+    EnvironmentConnectionNotification,
     ErrorNotification,
     FileChangeThreadItem,
     FileUpdateChange,
@@ -220,7 +221,7 @@ def test_the_end_says_how_to_go_on(kept_in: str | None, said: bool) -> None:
     stage.view.started(started())
     stage.view.ended(Turn(id="u", items=(), status="completed"))
     assert ('go on    treadle exec resume t "…"' in stage.lines) is said
-    assert ("kept in  ~/.treadle/threads.db" in stage.lines) is said
+    assert ("stored   ~/.treadle/threads.db" in stage.lines) is said
 
 
 def message(text: str) -> AgentMessageThreadItem:
@@ -286,7 +287,7 @@ def started(profile: str | None = None) -> SimpleNamespace:
         approval_policy="never",
         sandbox=SimpleNamespace(type="readOnly"),
         active_permission_profile=None if profile is None else SimpleNamespace(id=profile),
-        thread=SimpleNamespace(id="t"),
+        thread=SimpleNamespace(id="t", environments=None),
     )
 
 
@@ -298,3 +299,12 @@ def test_a_permission_profile_of_the_user_is_told_by_its_name(profile: str | Non
     stage = Stage()
     stage.view.started(started(profile))
     assert stage.lines[2] == f"sandbox  {said}"
+
+
+def test_a_machine_that_is_lost_and_comes_back_is_said() -> None:
+    stage = Stage()
+    said = EnvironmentConnectionNotification(thread_id="t", environment_id="box")
+    stage.view.show("thread/environment/disconnected", said)
+    stage.view.show("thread/environment/connected", said)
+    lost, back = stage.text.index("the connection to the environment box was lost"), stage.text.index("box again")
+    assert lost < back

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from treadle.cli import PromptError, read_prompt
-from treadle.cli.exec.exec_arguments import MAX_BYTES
+from treadle.cli.turn_input import MAX_BYTES
 
 Piped = Callable[[bytes], int]
 

@@ -88,6 +88,8 @@ def test_what_to_type_fits_the_provider() -> None:
     elsewhere = ProviderConfig(id="mine", base_url="http://user:s3cret@127.0.0.1:9/v1?key=s3cret")
     assert said("absent", elsewhere).startswith("start the server at http://127.0.0.1:9/v1")
     assert "s3cret" not in said("absent", elsewhere)
+    # Such as a model of another provider in an offline thread: there is nobody to ask.
+    assert said("other", None) == "treadle login status shows which providers can be used"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.cli import LineView, took, usage
+from treadle.cli import LineView, usage
+from treadle.pages import took
 from treadle.runners import Action, ActionEvent, CompletedEvent, Event, ResumeToken, StartedEvent, TextDelta
 
 TOKEN = ResumeToken("codex", "0199a213-81c0-7800-8aa1-bbab2a035a53")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from treadle.cli import PlanError, RunArguments, RunPlan, read_plan, read_resume, runner_of
-from treadle.runners import Projects, ResumeToken
+from treadle.runners import Projects, ResumeToken, codex
 
 ID = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 CODEX = ResumeToken("codex", ID)
@@ -123,3 +124,16 @@ def test_settings_and_further_words_go_to_the_engine() -> None:
         runner("claude", config_overrides=["a=1"])
     with pytest.raises(PlanError, match="--json cannot be added"):
         runner("codex", further=["--json"])
+
+
+def test_an_engine_is_given_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    (tmp_path / "s.json").write_text("{}")
+    assert runner("codex", image=(str(tmp_path / "a.png"),), output_schema=str(tmp_path / "s.json")) == []
+    monkeypatch.setattr(
+        "treadle.cli.run.run_plan.find_engine", lambda _: replace(codex.ENGINE, takes_images=False, takes_schema=False)
+    )
+    with pytest.raises(PlanError, match="parrot cannot be given pictures"):
+        runner("parrot", image=(str(tmp_path / "a.png"),))
+    with pytest.raises(PlanError, match="parrot cannot be held to a JSON Schema"):
+        runner("parrot", output_schema=str(tmp_path / "s.json"))

@@ -1,4 +1,4 @@
-"""Which thread is meant: by id, name, or the beginning of an id."""
+"""Which thread is meant: by id, name, or the beginning or end of an id."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import pytest
 from msgspec import structs
 
 from thread_samples import thread
-from treadle.cli import find_threads, newest_threads, several_meant
+from treadle.cli import Problem, find_threads, newest_threads, several_meant, thread_to_resume
 from treadle.client import AsyncAppServerClient, InvalidRequestError
 from treadle.errors import INVALID_REQUEST
+from treadle.pages import title_of
 from treadle.protocol.app import Thread, ThreadListParams
 
 pytestmark = pytest.mark.anyio
 
-IDS = [f"0199a6b{number}-7c31-7f52-9d0e-5b8f4a2c1d3e" for number in range(4)]
+IDS = [f"0199a6b{number}-7c31-7f52-9d0e-5b8f4a2c1d{number}e" for number in range(4)]
 
 
 def _thread(number: int, name: str | None = None) -> Thread:
@@ -63,13 +64,39 @@ async def test_a_name_counts_before_the_beginning_of_an_id() -> None:
     assert await _found(asked, "0199") == [IDS[1], IDS[2]]
 
 
-async def test_the_beginning_of_an_id_needs_four_characters() -> None:
+async def test_the_beginning_or_end_of_an_id_needs_four_characters() -> None:
     asked = client(_thread(0), _thread(1))
     assert await _found(asked, "019") == []
+    assert await _found(asked, "d1e") == []
     assert await _found(asked, "0199A6b1") == [IDS[1]]
+    assert await _found(asked, "2c1D1e") == [IDS[1]]
+    assert await _found(asked, "7c31") == []
     several = await find_threads(asked, "0199")
     assert [one.id for one in several] == IDS[:2]
-    assert all(number[:13] in str(several_meant("0199", several)) for number in IDS[:2])
+    assert all(number[-8:] in str(several_meant("0199", several)) for number in IDS[:2])
+
+
+async def test_a_thread_to_resume_is_the_newest_of_its_name_but_no_guess() -> None:
+    asked = client(_thread(0, "loom"), _thread(1, "loom"))
+    found = await thread_to_resume(asked, "loom")
+    assert found is not None
+    assert found.id == IDS[0]
+    assert await thread_to_resume(asked, "wool") is None
+    with pytest.raises(Problem, match="several threads"):
+        await thread_to_resume(asked, "0199a6b")
+
+
+@pytest.mark.parametrize(
+    ("preview", "title"),
+    [
+        ("write a message\n\n<stdin>\ndiff --git a b\n</stdin>", "write a message"),
+        ("write a message\n\n<stdin>\ncut off in the mid", "write a message"),
+        ("what is <stdin> good for?", "what is <stdin> good for?"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_a_title_is_without_what_was_piped_in(preview: str, title: str) -> None:
+    assert title_of(structs.replace(_thread(0), preview=preview)) == title
 
 
 async def test_archived_threads_are_found_when_they_are_asked_for() -> None:

@@ -9,9 +9,10 @@ import pytest
 from msgspec import structs
 from rich.console import Console, RenderableType
 
-from treadle.cli import FAILED_TAIL, TurnRenderer, finished_part, item_blocks
+from treadle.cli import FAILED_TAIL, TurnRenderer, finished_part
 from treadle.cli.turn import turn_renderer
 from treadle.cli.turn.turn_renderer import HEAD, TAIL
+from treadle.pages import item_blocks
 from treadle.protocol.app import (
     AddPatchChangeKind,
     AgentMessageDeltaNotification,
@@ -20,6 +21,7 @@ from treadle.protocol.app import (
     CommandExecutionThreadItem,
     CommandGuardianApprovalReviewAction,
     DynamicToolCallThreadItem,
+    EnvironmentConnectionNotification,
     ErrorNotification,
     FileChangeThreadItem,
     FileUpdateChange,
@@ -479,3 +481,12 @@ def test_tokens_are_those_of_the_turn() -> None:
     tell(counted(total=6000, last=1000))
     tell(counted(total=7500, last=1500))
     assert stage.story.used(1500) == "2,500 tokens in, 250 out · $0.0123 ($0.5000 with the turns before) · 1.5 s"
+
+
+def test_a_machine_that_is_lost_and_comes_back_is_said() -> None:
+    stage = Stage()
+    said = EnvironmentConnectionNotification(thread_id="t", environment_id="box")
+    stage.tell("thread/environment/disconnected", said)
+    stage.tell("thread/environment/connected", said)
+    lost, back = stage.text.index("the connection to the environment box was lost"), stage.text.index("box again")
+    assert lost < back

@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from types import ModuleType
 
 import pytest
@@ -100,15 +101,16 @@ def test_what_is_complete_is_left_alone(script: ModuleType, installer: Installer
 
 
 def test_the_second_of_two_waits_and_finds_it_done(
-    script: ModuleType, installer: Installer, folder: Path, capsys: pytest.CaptureFixture[str]
+    script: ModuleType, installer: Installer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with SCRIPT.open() as lock, ThreadPoolExecutor() as pool:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        second = pool.submit(script.make, folder, "run")
-        while "waiting for it" not in capsys.readouterr().out:
-            assert not second.done()
-        installer.make_ready(folder)
-        fcntl.flock(lock, fcntl.LOCK_UN)
+    said: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(script, "print", lambda text, **_: said.put(text), raising=False)
+    with ThreadPoolExecutor() as pool:
+        with SCRIPT.open() as lock:  # closed before the pool waits for its thread, also when this fails
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            second = pool.submit(script.make, folder, "run")
+            assert "waiting for it" in said.get(timeout=60)
+            installer.make_ready(folder)
         second.result(60)
     assert installer.runs == []
 

@@ -9,15 +9,26 @@ from typing import Final
 import click
 from msgspec import Struct
 
+from treadle.cli.completion import complete_words
+from treadle.cli.exec.exec_arguments import (
+    APPROVALS,
+    bypass_option,
+    model_option,
+    profile_option,
+    profile_override,
+    sandbox_option,
+)
 from treadle.cli.problem import Problem
 from treadle.cli.streams import REFUSED
 from treadle.cli.terminal import is_terminal
-from treadle.cli.user_commands import user_command
+from treadle.cli.user_commands import Shortcut, user_command
+from treadle.cli.workplace import environment_option
 
 _MORE: Final = """\
 A session in the terminal: you say something, the agent works, you see what it does and can add to it meanwhile. With
-PROMPT that is said first. `treadle chat resume ID` goes on in a thread, by its id or name, `resume --last` in the most
-recent one of the directory; the threads are those of `treadle exec`, too.
+PROMPT that is said first. `treadle chat resume` goes on in a thread that you choose from a list, `resume ID` in one by
+its id or name, `resume --last` in the most recent one of the directory; `fork` does so in a copy. The threads are those
+of `treadle exec`, too.
 
 Enter sends, Alt-Enter makes a new line, @ names files, / lists commands, Esc interrupts, Ctrl-D leaves."""
 _EXIT_CODES: Final = {
@@ -29,20 +40,25 @@ _EXIT_CODES: Final = {
 _EXAMPLES: Final = (
     "treadle chat",
     'treadle chat --sandbox workspace-write "fix the failing test"',
+    "treadle chat resume",
     "treadle chat resume --last",
 )
-_SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
-_POLICIES: Final = ("untrusted", "on-request", "never")
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """The options of the command line. `resume` is an id or a name, or empty for the most recent thread."""
+    """The options of the command line. `resume` is an id or a name, or empty: for the most recent thread (`last`), or
+    for one that is chosen from a list. With `fork`, a copy of it is entered."""
 
     cwd: str
+    environment: str | None = None
+    directory: str | None = None
+    """Where to work in the environment; without it, where that says."""
     moved: bool = False
     """Whether `cwd` was given: a thread that is resumed moves there then."""
     prompt: str | None = None
     resume: str | None = None
+    last: bool = False
+    fork: bool = False
     images: tuple[str, ...] = ()
     model: str | None = None
     sandbox: str | None = None
@@ -52,17 +68,13 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
 
 @user_command("chat", more=_MORE, exit_codes=_EXIT_CODES, examples=_EXAMPLES)
-@click.argument("words", nargs=-1, metavar="[PROMPT]", type=click.UNPROCESSED)
-@click.option("--last", is_flag=True, help="with resume: the most recent thread of the directory")
+@click.argument("words", nargs=-1, metavar="[PROMPT]", type=click.UNPROCESSED, shell_complete=complete_words)
+@click.option("--last", is_flag=True, help="with resume or fork: the most recent thread of the directory")
 @click.option("-C", "--cd", metavar="DIR", type=click.Path(), help="where to work (default: here)")
-@click.option("-m", "--model", metavar="NAME", help="the model to use instead of the configured one")
+@environment_option
+@model_option
 @click.option("-i", "--image", metavar="FILE", multiple=True, type=click.Path(), help="a picture for the first message")
-@click.option(
-    "-s",
-    "--sandbox",
-    type=click.Choice(_SANDBOXES),
-    help="what commands may do (default: as configured, else read-only)",
-)
+@sandbox_option
 @click.option(
     "--add-dir",
     metavar="DIR",
@@ -75,34 +87,49 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     "--approval",
     "--ask-for-approval",
     "approvals",
-    type=click.Choice(_POLICIES),
+    type=click.Choice(APPROVALS),
     help="when you are asked (default: as configured, else on-request)",
 )
+@bypass_option
+@profile_option
 def command(
     words: tuple[str, ...],
     last: bool,
     cd: str | None,
+    environment: str | None,
     model: str | None,
     image: tuple[str, ...],
     sandbox: str | None,
     add_dir: tuple[str, ...],
     approvals: str | None,
+    bypass: bool,
+    profile: str | None,
     config_overrides: tuple[str, ...],
 ) -> int:
     resume, prompt = thread_and_prompt(words, last=last)
+    there, cd = (None, cd) if environment is None else (cd, None)
     if cd is not None and not os.path.isdir(cd):
         raise Problem(f"{cd} is no directory", do="give one that exists with --cd", code=REFUSED)
+    if bypass:
+        sandbox, approvals = "danger-full-access", approvals or "never"
+    for each in image:
+        if not os.access(each, os.R_OK) or not os.path.isfile(each):
+            raise Problem(f"the picture {each} cannot be read", do="give a file that exists with --image", code=REFUSED)
     request = ChatRequest(
         cwd=os.path.abspath(cd or "."),
+        environment=environment,
+        directory=there,
         moved=cd is not None,
         prompt=prompt,
         resume=resume,
-        images=tuple(map(_picture, image)),
+        last=last,
+        fork=words[:1] == ("fork",),
+        images=tuple(map(os.path.abspath, image)),
         model=model,
         sandbox=sandbox,
         approvals=approvals,
         more_roots=tuple(map(os.path.abspath, add_dir)),
-        config_overrides=config_overrides,
+        config_overrides=(*config_overrides, *profile_override(profile)),
     )
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
         missing = "standard input" if not is_terminal(sys.stdin) else "standard output"
@@ -114,23 +141,27 @@ def command(
     return run(request)
 
 
+_SHORT_EXAMPLES: Final = (
+    "treadle {word} 01a1e129",
+    "treadle {word} --last",
+    'treadle {word} --last "and now the tests"',
+)
+resume: Final = Shortcut(
+    "resume", command, "resume", "[THREAD] [PROMPT]", [e.format(word="resume") for e in _SHORT_EXAMPLES]
+)
+fork: Final = Shortcut("fork", command, "fork", "[THREAD] [PROMPT]", [e.format(word="fork") for e in _SHORT_EXAMPLES])
+
+
 def thread_and_prompt(words: tuple[str, ...], *, last: bool) -> tuple[str | None, str | None]:
     """The thread to resume, if any, and the first message."""
-    if not words or words[0] != "resume":
+    if not words or words[0] not in ("resume", "fork"):
         if last:
-            raise Problem("--last goes with resume", do="treadle chat resume --last", code=REFUSED)
+            raise Problem("--last goes with resume and fork", do="treadle chat resume --last", code=REFUSED)
         return None, _only(words)
-    words = words[1:]
+    rest = words[1:]
     if last:
-        return "", _only(words)
-    if not words or not words[0]:
-        raise Problem(
-            "resume needs a thread",
-            why="neither an id, a name nor --last was given",
-            do="treadle chat resume --last, or /resume in a session for a list",
-            code=REFUSED,
-        )
-    return words[0], _only(words[1:])
+        return "", _only(rest)
+    return (rest[0], _only(rest[1:])) if rest else ("", None)
 
 
 def _only(words: tuple[str, ...]) -> str | None:
@@ -139,9 +170,3 @@ def _only(words: tuple[str, ...]) -> str | None:
             "the prompt is one argument", why=f"there is also {words[1]!r}", do="put quotes around it", code=REFUSED
         )
     return words[0] if words else None
-
-
-def _picture(given: str) -> str:
-    if not os.access(given, os.R_OK) or not os.path.isfile(given):
-        raise Problem(f"the picture {given} cannot be read", do="give a file that exists with --image", code=REFUSED)
-    return os.path.abspath(given)

@@ -20,9 +20,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
 from treadle.cli.chat.chat_session import ChatMessage
-from treadle.cli.terminal import printable_line
+from treadle.cli.exec.exec_arguments import APPROVALS, SANDBOXES
 from treadle.config.home_files import PRIVATE, make_home, replace_file
 from treadle.errors import TreadleError
+from treadle.pages.safe_text import printable_line
 from treadle.protocol.app.ours import McpPrompt
 
 # --- commands ---
@@ -63,23 +64,39 @@ class UnknownCommand(Struct, frozen=True):
 
 SLASH_COMMANDS: Final = (
     SlashCommand("help", "", "the commands and keys"),
-    SlashCommand("model", "[NAME [EFFORT]]", "use another model, or choose from a list"),
-    SlashCommand("sandbox", "[MODE]", "what commands may do", ("read-only", "workspace-write", "danger-full-access")),
-    SlashCommand("approvals", "[POLICY]", "when you are asked", ("untrusted", "on-request", "never")),
+    SlashCommand("model", "[NAME [EFFORT]]", "choose what model and reasoning effort to use"),
+    SlashCommand("environment", "[NAME [DIR]]", "choose the machine to work on"),
+    SlashCommand("permissions", "", "choose what the agent may do: sandbox and approvals together"),
+    SlashCommand("sandbox", "[MODE]", "what commands may do", SANDBOXES),
+    SlashCommand("approvals", "[POLICY]", "when you are asked", APPROVALS),
+    SlashCommand("plan", "[PROMPT or off]", "plan mode: the agent looks, asks and proposes a plan", ("off",)),
+    SlashCommand("review", "[WHAT TO LOOK FOR]", "review changes and find issues"),
     SlashCommand("diff", "[turn]", "what is changed and not committed, or what the last turn changed", ("turn",)),
+    SlashCommand("undo", "", "take back the last turn, with what it has changed in files"),
+    SlashCommand("copy", "", "copy the last answer as Markdown"),
+    SlashCommand("export", "[FILE]", "write the thread to a file: .md, .html or .json"),
+    SlashCommand("init", "", "create an AGENTS.md file with instructions for agents"),
+    SlashCommand("mcp", "", "list the MCP servers and their tools"),
+    SlashCommand("skills", "", "list the skills, and name one in your message"),
+    SlashCommand("agents", "", "list the agents that this thread has begun, and go to one"),
     SlashCommand("status", "", "model, sandbox, thread, tokens"),
     SlashCommand("compact", "", "summarise the conversation, so that more fits in"),
     SlashCommand("resume", "[ID or NAME]", "go on with another thread, or choose from a list"),
     SlashCommand("fork", "", "go on in a copy of this thread"),
+    SlashCommand("rename", "[NAME]", "rename this thread"),
     SlashCommand("new", "", "begin a new thread"),
     SlashCommand("quit", "", "leave (also Ctrl-D)"),
 )
 _BY_NAME: Final = {command.name: command for command in SLASH_COMMANDS}
-_OTHER_NAMES: Final = {"exit": "quit", "q": "quit", "?": "help", "h": "help", "clear": "new"}
+_OTHER_NAMES: Final = {"exit": "quit", "q": "quit", "?": "help", "h": "help", "clear": "new", "agent": "agents"}
+_SHELL: Final = SlashCommand("shell", "COMMAND", "run a command yourself, beside the conversation")
 
 
 def parse_command(line: str) -> Entered | UnknownCommand | None:
-    """The command in a line; None: it is a message. The beginning of a name will do where only one begins like that."""
+    """The command in a line; None: it is a message. The beginning of a name will do where only one begins like that.
+    What stands behind a `!` is a command of the shell."""
+    if line.startswith("!"):
+        return Entered(_SHELL, line[1:].strip())
     match = _COMMAND.fullmatch(line.rstrip())
     if match is None:
         return None
@@ -155,10 +172,10 @@ def message_of(typed: str, cwd: str, pictures: tuple[str, ...] = ()) -> ChatMess
     def plain(match: re.Match[str]) -> str:
         path = match[1] or match[2]
         rest = ""
-        if match[1] is None and not _exists(cwd, path):
+        if match[1] is None and not exists(cwd, path):
             stem = path.rstrip(_AFTER_PATH)
             path, rest = stem, path[len(stem) :]
-        if not path or not _exists(cwd, path):
+        if not path or not exists(cwd, path):
             return match[0]
         absolute = os.path.join(cwd, path)
         if path.lower().endswith(_PICTURES) and os.path.isfile(absolute) and absolute not in found:
@@ -179,7 +196,12 @@ def mention(path: str) -> str:
     return f'@"{path}"' if re.search(r"\s", path) else f"@{path}"
 
 
-def _exists(cwd: str, path: str) -> bool:
+def in_folder(cwd: str, path: str) -> Path:
+    """A path as it is typed, from the directory of the thread."""
+    return Path(cwd, os.path.expanduser(path))
+
+
+def exists(cwd: str, path: str) -> bool:
     try:
         return os.path.exists(os.path.join(cwd, path))
     except ValueError:  # a zero byte in it
@@ -245,7 +267,7 @@ class ChatCompleter(Completer):
                 yield Completion(f"{mention(path)} ", -typed, display=printable_line(path))
 
     async def _prompt_completions(self, before: str) -> AsyncGenerator[Completion, None]:
-        """They come after the commands: their servers may have to be started to be asked."""
+        """The prompts of MCP servers, after the commands: their servers may have to be started to be asked."""
         name = before[1:]
         if self.prompts is None or not before.startswith("/") or not PROMPT_MARK.startswith(name[: len(PROMPT_MARK)]):
             return

@@ -14,20 +14,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.cli.chat.chat_thread import ChatThread
-from treadle.cli.thread_choice import find_threads, newest_threads
 from treadle.client import AsyncAppServerClient, CodexConfig, TransportClosedError
 from treadle.client.notification import UnknownNotification
 from treadle.client.sdk_errors import JsonRpcError
 from treadle.errors import TreadleError
+from treadle.protocol.app.base import JsonObject
+from treadle.protocol.app.environment_messages import EnvironmentListResponse, ListedEnvironment
 from treadle.protocol.app.item_parts import UserInput
 from treadle.protocol.app.ours import McpPrompt, McpServerPromptGetResponse, McpServerPromptListResponse
-from treadle.protocol.app.threads import Thread
 
 # What a person can have typed ahead; more is refused.
 MAX_WAITING: Final = 64
@@ -58,6 +59,7 @@ class ThreadOptions(Struct, frozen=True, kw_only=True):
     permissions: str | None = None
     approvals: str | None = None
     cwd: str | None = None
+    environments: tuple[JsonObject, ...] | None = None
 
     def params(self) -> dict[str, Any]:
         given = {
@@ -67,6 +69,7 @@ class ThreadOptions(Struct, frozen=True, kw_only=True):
             "permissions": self.permissions,
             "approvalPolicy": self.approvals,
             "cwd": self.cwd,
+            "environments": self.environments,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -110,6 +113,9 @@ class ChatSession:
         self._interrupting = False
         self._idle = asyncio.Event()
         self._idle.set()
+        self._place: JsonObject | None = None  # where the next turn of the thread moves to
+        self.directory: str = ""
+        """That of the thread on the machine of the server, wherever it works."""
         self._prompts: tuple[McpPrompt, ...] | None = None
         self.last_diff: str = ""
         self.has_turns: bool = False
@@ -134,13 +140,16 @@ class ChatSession:
         await self.client.start()
         await self.client.initialize()
 
-    async def enter(self, thread_id: str | None) -> ChatThread:
-        """Make an existing thread, or a new one, the thread of the session."""
+    async def enter(self, thread_id: str | None, *, copied: bool = False, as_it_is: bool = False) -> ChatThread:
+        """Make an existing thread, a copy of it, or a new one, the thread of the session: with the settings of this
+        session, or as it is."""
         if thread_id is None:
             thread = self._entered(await self.client.thread_start(self._new.params()))
+            self._place = None
         else:
-            params = {"excludeTurns": True, **self._resumed.params()}
-            thread = self._entered(await self.client.thread_resume(thread_id, params))
+            params = {"excludeTurns": True, **({} if as_it_is else self._resumed.params())}
+            opened = self.client.thread_fork if copied else self.client.thread_resume
+            thread = self._entered(await opened(thread_id, params))
         self.has_turns = thread_id is not None
         return thread
 
@@ -177,12 +186,26 @@ class ChatSession:
         """Add a message to the running turn; if that does not take it, begin the next turn with it."""
         if self._turn_id is not None and await self._steer(message):
             return
+        await self._start(lambda: self._begin(message))
+
+    async def _begin(self, message: ChatMessage) -> Any:
+        place, params = self._place, None if self._place is None else {"environments": [self._place]}
+        begun = await self.client.turn_start(self.facts.id, message.items(), params=params)
+        if self._place is place:
+            self._place = None
+        return begun
+
+    async def review(self, target: Mapping[str, Any]) -> None:
+        """Begin a review, which is a turn."""
+        await self._start(lambda: self.client.review_start({"threadId": self.facts.id, "target": target}))
+
+    async def _start(self, start: Callable[[], Awaitable[Any]]) -> None:
+        """Begin a turn when none runs."""
         await self._idle.wait()
         self._starting, self._interrupting = True, False
         self._view.turn_started()
         try:
-            started = await self.client.turn_start(self.facts.id, message.items())
-            self._follow(started.turn.id)
+            self._follow((await start()).turn.id)
         finally:
             self._starting = False
 
@@ -229,16 +252,21 @@ class ChatSession:
         """Change settings of the thread, from the next turn on."""
         await self.client.thread_settings_update({"threadId": self.facts.id, **settings})
 
-    async def find_threads(self, wanted: str | None, cwd: str, *, limit: int) -> tuple[Thread, ...]:
-        """The threads of an id or a name (`thread_choice`), else those with these words; without any, those of the
-        directory. Newest first."""
-        if wanted is None:
-            return tuple(await newest_threads(self.client, limit, cwd=cwd))
-        found = await find_threads(self.client, wanted)
-        if found:
-            return tuple(found[:limit])
-        params = {"limit": limit, "sortKey": "updated_at", "searchTerm": wanted}
-        return (await self.client.thread_list(params)).data
+    def move(self, place: JsonObject) -> None:
+        """Work somewhere else, from the next turn on; new threads do, too."""
+        self._place, self._new = place, replace(self._new, environments=(place,))
+        if self._facts is not None:
+            self._facts = self._facts.moved(place)
+
+    async def environments(self) -> Sequence[ListedEnvironment]:
+        """The places to work on."""
+        found = await self.client.request("environment/list", {}, response_model=EnvironmentListResponse)
+        return found.data
+
+    async def set_mode(self, mode: str) -> None:
+        """Plan, or work (`default`), from the next turn on, with the model of now."""
+        settings = {"model": self.facts.model, "reasoning_effort": self.facts.effort, "developer_instructions": None}
+        await self.change(collaborationMode={"mode": mode, "settings": settings})
 
     async def find_files(self, letters: str) -> list[str]:
         """The best paths for some letters, best first, relative to where the agent works."""
@@ -268,6 +296,7 @@ class ChatSession:
 
     def _entered(self, answer: Any) -> ChatThread:
         left, self._facts = self._facts, ChatThread.of(answer)
+        self.directory = self._facts.cwd
         self.last_diff = ""
         self._prompts = None
         if left is not None and left.id != self._facts.id:

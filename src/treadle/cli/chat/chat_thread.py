@@ -7,9 +7,14 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from treadle.cli.terminal import printable_line
-from treadle.protocol.app.settings import ThreadSettings
-from treadle.protocol.app.threads import ThreadTokenUsage
+from treadle.cli.thread_choice import short_id
+from treadle.cli.turn.turn_header import confinement
+from treadle.cli.workplace import shown_place
+from treadle.pages.figures import count, money
+from treadle.pages.safe_text import printable_line
+from treadle.protocol.app.base import JsonObject
+from treadle.protocol.app.settings import CollaborationMode, ThreadSettings
+from treadle.protocol.app.threads import ThreadEnvironment, ThreadTokenUsage
 
 
 class ChatThread(Struct, frozen=True, kw_only=True):
@@ -22,12 +27,16 @@ class ChatThread(Struct, frozen=True, kw_only=True):
     provider: str
     effort: str | None
     cwd: str
+    place: str
+    """Where its commands run, for people."""
     sandbox: str
     approvals: str
     confinement: str | None
     """The type of the sandbox policy; None for a profile of the user, which has rules of its own."""
     network: bool
     """Whether the sandbox lets commands use the network."""
+    plans: bool = False
+    """Whether it is in plan mode: it looks, asks, and proposes a plan."""
     usage: ThreadTokenUsage | None = None
 
     @classmethod
@@ -39,6 +48,8 @@ class ChatThread(Struct, frozen=True, kw_only=True):
             model=answer.model,
             provider=answer.model_provider,
             cwd=answer.cwd,
+            place=shown_place(answer.cwd, answer.thread.environments),
+            plans=_plans(getattr(answer, "collaboration_mode", None)),
             **_described(
                 answer.reasoning_effort, answer.approval_policy, answer.sandbox, answer.active_permission_profile
             ),
@@ -50,16 +61,30 @@ class ChatThread(Struct, frozen=True, kw_only=True):
             model=settings.model,
             provider=settings.model_provider,
             cwd=settings.cwd,
+            place=settings.cwd if self.place == self.cwd else self.place,
+            plans=_plans(settings.collaboration_mode),
             **_described(
                 settings.effort, settings.approval_policy, settings.sandbox_policy, settings.active_permission_profile
             ),
         )
+
+    def moved(self, place: JsonObject) -> Self:
+        environment = ThreadEnvironment(
+            environment_id=place["environmentId"], cwd=place["cwd"], runtime_workspace_roots=()
+        )
+        return msgspec.structs.replace(self, place=shown_place(place["cwd"], [environment]))
 
     def with_name(self, name: str | None) -> Self:
         return msgspec.structs.replace(self, name=name)
 
     def with_usage(self, usage: ThreadTokenUsage) -> Self:
         return msgspec.structs.replace(self, usage=usage)
+
+    @property
+    def cost(self) -> str:
+        """What the thread has cost; empty when that is nothing or not known."""
+        dollars = None if self.usage is None else self.usage.thread_cost_usd or self.usage.cost_usd
+        return money(dollars) if dollars else ""
 
     @property
     def context_left(self) -> int | None:
@@ -79,29 +104,20 @@ def sandbox_words(policy: Any, profile: Any) -> str:
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
-def tokens_words(count: int) -> str:
-    """A number of tokens in short: 950, 12.3k, 1.2M."""
-    if count < 1000:
-        return str(count)
-    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1_000_000:.1f}M"
-
-
-def cost_words(dollars: float | None) -> str:
-    """A cost; empty when it is zero or not known."""
-    return f"${dollars:.4f}" if dollars else ""
-
-
 def _described(effort: Any, approvals: Any, policy: Any, profile: Any) -> dict[str, Any]:
     """The members that are words made of the server's values."""
-    is_own = profile is not None and not profile.id.startswith(":")
-    network = getattr(policy, "network_access", False)
+    confined, network = confinement(policy, profile)
     return {
         "effort": None if effort is None else str(effort),
         "approvals": approvals if isinstance(approvals, str) else "granular",
         "sandbox": sandbox_words(policy, profile),
-        "confinement": None if is_own else str(getattr(policy, "type", "unknown")),
-        "network": not is_own and network in (True, "enabled"),
+        "confinement": confined,
+        "network": network,
     }
+
+
+def _plans(mode: CollaborationMode | None) -> bool:
+    return mode is not None and mode.mode == "plan"
 
 
 def status_line(facts: ChatThread, width: int) -> str:
@@ -113,9 +129,10 @@ def status_line(facts: ChatThread, width: int) -> str:
     ranked = [
         (0, printable_line(facts.model)),
         (1, printable_line(facts.sandbox)),
-        (4, printable_line(facts.name) if facts.name else f"thread {facts.id[-8:]}"),
-        (2, f"{tokens_words(usage.total.total_tokens)} tokens" if usage is not None else ""),
-        (3, cost_words(usage.thread_cost_usd or usage.cost_usd) if usage is not None else ""),
+        (1, "plan mode" if facts.plans else ""),
+        (4, printable_line(facts.name) if facts.name else f"thread {short_id(facts.id)}"),
+        (2, f"{count(usage.total.total_tokens)} tokens" if usage is not None else ""),
+        (3, facts.cost),
         (5, f"{left}% context left" if left is not None else ""),
     ]
     parts = [part for part in ranked if part[1]]

@@ -4,11 +4,11 @@ the server wants to know.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -18,20 +18,20 @@ from treadle.cli.chat.chat_session import ChatSession, UserAnswer
 from treadle.cli.chat.chat_thread import status_line
 from treadle.cli.chat.screen import ChatScreen, Option
 from treadle.cli.chat.slash_actions import SlashActions, user_block
-from treadle.cli.terminal import printable, printable_line
-from treadle.cli.turn.approval_question import Question, approval_question, no_answer
+from treadle.cli.threads.thread_library import ThreadLibrary, redaction_for
+from treadle.cli.turn.approval_question import Question, approval_question, no_answer, params_of_request
 from treadle.cli.turn.rich_blocks import drawn, note, signed
 from treadle.cli.turn.turn_renderer import TurnRenderer
-from treadle.cli.view_blocks import FAILED, WARNING, server_block, with_reasoning
 from treadle.config import Config
+from treadle.pages.safe_text import printable, printable_line
+from treadle.pages.view_blocks import FAILED, WARNING, server_block, with_reasoning
 from treadle.protocol.app.approvals import (
     ToolRequestUserInputAnswer,
     ToolRequestUserInputParams,
     ToolRequestUserInputQuestion,
     ToolRequestUserInputResponse,
 )
-from treadle.protocol.app.base import convert
-from treadle.protocol.app.methods import SERVER_REQUESTS
+from treadle.protocol.app.items import PlanThreadItem
 
 _KEYS = "Esc to interrupt, Enter adds to it"
 _OTHER = Option("o", "something else")
@@ -43,6 +43,7 @@ class ChatView:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._story: TurnRenderer | None = None
+        self._proposed = False  # whether the running turn has proposed a plan
         self.pictures: tuple[str, ...] = ()
         """Pictures for the next message."""
         self.failure: str | None = None
@@ -50,8 +51,9 @@ class ChatView:
     def join(self, session: ChatSession, screen: ChatScreen) -> None:
         self._session = session
         self._screen = screen
+        library = ThreadLibrary(session.client, redaction_for(self._config, os.environ))
+        self.actions: SlashActions = SlashActions(session, screen, library, self._config.sandbox_policy)
         self._questions = ServerQuestions(screen)
-        self._actions = SlashActions(session, screen, self._config.sandbox_policy)
 
     # --- what is typed: the screen calls these ---
 
@@ -70,6 +72,8 @@ class ChatView:
         return [] if self._story is None else self._story.live(now, width, height)
 
     def submitted(self, text: str) -> None:
+        if self.actions.offers_plan:
+            self._screen.answer(None)
         match parse_command(text):
             case None:
                 self.say(text)
@@ -80,7 +84,7 @@ class ChatView:
                 if entered.command.name == "quit":
                     self._screen.leave()
                 else:
-                    self._session.want(lambda: self._actions.run(entered))
+                    self._session.want(lambda: self.actions.run(entered))
 
     def say(self, text: str) -> None:
         """Send a message of the user to the agent."""
@@ -99,6 +103,7 @@ class ChatView:
 
     def turn_started(self) -> None:
         facts = self._session.facts
+        self._proposed = False
         self._story = TurnRenderer(time.monotonic(), confinement=facts.confinement, network=facts.network, key=_KEYS)
 
     def show(self, method: str, payload: Any) -> None:
@@ -110,21 +115,26 @@ class ChatView:
         if self._story is None or shown is None:
             return
         blocks = self._story.show(method, shown, time.monotonic())
+        if method == "item/completed" and isinstance(payload.item, PlanThreadItem):
+            self._proposed = True
         if method == "turn/completed":
             used = note(self._story.used(payload.turn.duration_ms))
             # What to do after a turn that failed because of its provider.
             provider = self._config.providers.get(self._session.facts.provider)
             failure = None if payload.turn.error is None else failure_of(payload.turn.error, provider)
-            advice = [] if failure is None else [note(f"try: {failure.advice}", "yellow")]
+            advice = [] if failure is None else [note(f"try: {failure.advice}", "")]
             blocks = [*blocks, *advice, used, ""]
             self._story = None
+            self._screen.attention.wanted("agent-turn-complete", f"the turn has ended: {payload.turn.status}")
+            if self._proposed and payload.turn.status == "completed" and self._session.facts.plans:
+                self._session.want(self.actions.offer_plan)
         self._screen.print(*blocks)
 
     def note(self, text: str) -> None:
         self._screen.print(note(text))
 
     def problem(self, text: str) -> None:
-        self._screen.print(signed(WARNING, Text(printable(text), "yellow")), "")
+        self._screen.print(signed(WARNING, Text(printable(text))), "")
 
     def lost(self, why: str) -> None:
         """The connection to the server is lost: leave."""
@@ -147,13 +157,8 @@ class ServerQuestions:
 
     async def ask(self, method: str, params: dict[str, Any], story: TurnRenderer | None) -> UserAnswer:
         """Ask the user. Raises `RpcError` for what cannot be asked here, which the server takes as a no."""
-        record = SERVER_REQUESTS.get(method)
-        if record is None:
-            raise no_answer(method)
-        try:
-            given = convert(params, record.params)
-        except msgspec.ValidationError:
-            raise no_answer(method) from None
+        given = params_of_request(method, params)
+        self._screen.attention.wanted("approval-requested", "a question waits for your answer")
         if isinstance(given, ToolRequestUserInputParams):
             answers: dict[str, ToolRequestUserInputAnswer] = {}
             for asked in given.questions:
@@ -187,7 +192,7 @@ class ServerQuestions:
         return UserAnswer(choice.answer, instead)
 
     async def _question(self, question: ToolRequestUserInputQuestion) -> str | None:
-        about: list[RenderableType] = ["", signed(WARNING, Text(printable(question.question), "bold yellow"))]
+        about: list[RenderableType] = ["", signed(WARNING, Text(printable(question.question), "bold"))]
         offered = (question.options or ())[:9]
         if offered:
             options = [

@@ -20,16 +20,20 @@ from treadle.cli.chat.chat_command import ChatRequest
 from treadle.cli.chat.chat_input import ChatCompleter, MessageHistory
 from treadle.cli.chat.chat_session import ChatSession, ThreadOptions
 from treadle.cli.chat.chat_view import ChatView
+from treadle.cli.chat.picker import pick, threads_to_pick
 from treadle.cli.chat.screen import CLOSED, ChatScreen
-from treadle.cli.chat.slash_actions import recap
 from treadle.cli.chat.terminal_output import make_output
+from treadle.cli.in_process import check_turn
 from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem
-from treadle.cli.settings_check import check_turn
 from treadle.cli.streams import INTERRUPTED, OutputFailed, write_stdout
-from treadle.cli.terminal import printable_line, wants_color
+from treadle.cli.terminal import wants_color
+from treadle.cli.thread_choice import newest_threads, thread_to_resume
+from treadle.cli.threads.thread_library import ThreadLibrary, redaction_for
+from treadle.cli.workplace import workplace
 from treadle.client import CodexConfig, CodexError
 from treadle.config import Config, load_config
+from treadle.pages.safe_text import printable_line
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 _WELCOME: Final = "Say what you want. @ names a file, /help tells the commands and keys, Ctrl-D leaves."
@@ -117,7 +121,12 @@ class _Program:
         session = ChatSession(server, view, new, resumed)
         try:
             await session.connect()
-            await session.enter(await _thread_to_resume(session, request))
+            if request.environment is not None:
+                session.move(await workplace(session.client, request.environment, request.directory))
+            thread_id = await self._thread_to_resume(session)
+            if request.resume is not None and thread_id is None:  # none of those that were shown
+                return 0
+            await session.enter(thread_id, copied=request.fork)
             code = await self._talk(session)
         finally:
             await session.close()
@@ -126,6 +135,29 @@ class _Program:
             with suppress(OutputFailed):  # nobody is there to read it
                 write_stdout(f'To go on: treadle chat resume {thread}\n      or: treadle exec resume {thread} "…"')
         return code
+
+    async def _thread_to_resume(self, session: ChatSession) -> str | None:
+        """The id of the thread to resume; None for a new thread, and when none was chosen of a list."""
+        request = self._request
+        if request.resume is None:
+            return None
+        if request.resume:
+            found = await thread_to_resume(session.client, request.resume)
+            if found is None:
+                why = "no thread has this id or name"
+                do = "treadle chat resume, for a list"
+                raise Problem(f"there is no thread {request.resume!r}", why=why, do=do)
+            return found.id
+        newest = await newest_threads(session.client, 1, cwd=request.cwd if request.last else None)
+        if not newest:
+            why = f"no thread was begun in {request.cwd}" if request.last else "no thread was begun yet"
+            raise Problem("there is nothing to resume", why=why, do="treadle chat")
+        if request.last:
+            return newest[0].id
+        library = ThreadLibrary(session.client, redaction_for(self._config, os.environ))
+        how = threads_to_pick(library, request.cwd)
+        thread = await pick("Go on with which thread?", sys.stdout, input=self._keyboard, **how)
+        return None if thread is None else str(thread.id)
 
     async def _talk(self, session: ChatSession) -> int:
         completer = ChatCompleter(session.find_files)
@@ -137,6 +169,7 @@ class _Program:
             output=make_output(sys.stdout, lambda: screen.leave(CLOSED)),
             input=self._keyboard,
             colors=wants_color("auto", sys.stdout, os.environ),
+            calls=self._config.tui,
         )
         self._view.join(session, screen)
         facts = session.facts
@@ -144,19 +177,21 @@ class _Program:
         because = f", because {choice.because}" if choice.provider == facts.provider else ""
         lines = [
             f"treadle {__version__} · {facts.model} ({facts.provider}{because})",
-            f"{facts.cwd} · {facts.sandbox} · approvals {facts.approvals}",
+            f"{facts.place} · {facts.sandbox} · approvals {facts.approvals}",
             _WELCOME,
         ]
         screen.print(*(Text(printable_line(line), "dim") for line in lines), "")
         if self._request.resume is not None:
-            screen.print(*await recap(session.client, facts.id))
+            await self._view.actions.recap()
         self._screen = screen
 
         async def learn_models() -> None:
             with suppress(CodexError):  # for completion: without them the session is as good
                 completer.models = [model.model for model in (await session.client.model_list()).data]
 
-        with _logs(self._view):
+        log = _ScreenLog(self._view)
+        logging.getLogger().addHandler(log)
+        try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(session.run()), tasks.create_task(learn_models())]
                 await asyncio.sleep(0)  # the session runs before somebody wants something of it
@@ -168,24 +203,8 @@ class _Program:
                 finally:
                     for task in running:
                         task.cancel()
-
-
-async def _thread_to_resume(session: ChatSession, request: ChatRequest) -> str | None:
-    """The id of the thread to resume; None for a new thread."""
-    if request.resume is None:
-        return None
-    found = await session.find_threads(request.resume or None, request.cwd, limit=2)
-    if request.resume and len(found) > 1:
-        raise Problem(
-            f"several threads are called {request.resume!r}",
-            do=f"treadle chat resume {found[0].id}, the newest of them",
-        )
-    if not found and request.resume:
-        why = "no thread has this id or name"
-        raise Problem(f"there is no thread {request.resume!r}", why=why, do="treadle chat resume --last")
-    if not found:
-        raise Problem("there is nothing to resume", why=f"no thread was begun in {request.cwd}", do="treadle chat")
-    return found[0].id
+        finally:
+            logging.getLogger().removeHandler(log)
 
 
 @contextmanager
@@ -212,13 +231,3 @@ class _ScreenLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._loop.call_soon_threadsafe(self._view.problem, record.getMessage())
-
-
-@contextmanager
-def _logs(view: ChatView) -> Iterator[None]:
-    handler = _ScreenLog(view)
-    logging.getLogger().addHandler(handler)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(handler)

@@ -8,13 +8,14 @@ what is shown is given to it.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.filters import Condition
@@ -41,9 +42,12 @@ from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 from rich.text import Text
 
-from treadle.cli.chat.terminal_output import painted
+from treadle.cli.chat.desktop import FOCUS_REPORTS, NO_FOCUS_REPORTS, Attention
+from treadle.cli.chat.picker import Choice, Picker
+from treadle.cli.chat.terminal_output import FOCUS_KEYS, painted
 from treadle.cli.terminal import TICK_S
 from treadle.cli.turn.rich_blocks import Hanging
+from treadle.config.file_settings import TerminalSettings
 
 # Longer than the pause between two keys of somebody who types, shorter than it takes to read a question.
 REST_S: Final = 0.5
@@ -139,6 +143,7 @@ class ChatScreen:
         output: Output,
         input: Input | None = None,
         colors: bool = True,
+        calls: TerminalSettings | None = None,
     ) -> None:
         self.user: ScreenUser = user
         self.colors: bool = colors
@@ -146,7 +151,9 @@ class ChatScreen:
         self.text_label: str | None = None
         """What is asked for as text; then the input is for that."""
         self.hint: str = ""
+        self.attention: Attention = Attention(calls or TerminalSettings(), self.send)
         self._asking = asyncio.Lock()  # one question at a time
+        self._picker: Picker | None = None  # drawn instead of all else, while there is one
         self._answered: asyncio.Future[Option | None] | None = None
         self._text_given: asyncio.Future[str | None] | None = None
         self._stopped = float("-inf")
@@ -167,6 +174,7 @@ class ChatScreen:
             mouse_support=False,
             erase_when_done=True,
         )
+        self.app.key_processor.before_key_press += lambda _: self.attention.key_pressed()
         self.app.ttimeoutlen = 0.1  # how long an Esc may be the beginning of another key
         self.app.timeoutlen = 0.3
 
@@ -176,40 +184,52 @@ class ChatScreen:
         """Run until `leave`; gives the code that `leave` was given. The input ends when the terminal is closed."""
         if self._left is not None:
             return self._left
-        ticking = asyncio.create_task(self._tick())
+
+        async def redraw() -> None:
+            """Draw again and again as long as a turn runs or a question waits."""
+            while True:
+                await asyncio.sleep(TICK_S)
+                if self.user.working or self.question is not None:
+                    self.app.invalidate()
+
+        ticking = asyncio.create_task(redraw())
+        self.send(FOCUS_REPORTS)
         try:
             return await self.app.run_async(set_exception_handler=False, handle_sigint=False)
         except EOFError:
             return CLOSED
         finally:
+            self.send(NO_FOCUS_REPORTS)
             ticking.cancel()
 
     def leave(self, code: int = 0) -> None:
         """End `run` with an exit code; before `run`, that ends at once."""
         if self._left is None:
             self._left = code
+            if self._picker is not None:
+                self._picker.cancel()
             if self.app.is_running and not self.app.is_done:  # the end of the input may have come first
                 self.app.exit(result=code)
-
-    async def _tick(self) -> None:
-        """Redraw as long as a turn runs or a question waits."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            if self.user.working or self.question is not None:
-                self.app.invalidate()
 
     # --- showing ---
 
     def print(self, *renderables: RenderableType) -> None:
         """Print above the input, to stay."""
-        if not renderables:
-            return
-        text = painted(renderables, self.width, colors=self.colors)
-        if self.app.is_running:
-            self.app.renderer.erase()
-        self.app.output.write_raw(text.replace("\n", "\r\n"))
+        if renderables:
+            self.write(painted(renderables, self.width, colors=self.colors))
+
+    def write(self, text: str) -> None:
+        """Write whole lines above the input: their sequences are obeyed."""
+        app = self.app if self._picker is None else self._picker.app
+        if app.is_running:
+            app.renderer.erase()
+        self.send(text.replace("\n", "\r\n"))
+        app.invalidate()
+
+    def send(self, sequence: str) -> None:
+        """Send a sequence that draws nothing."""
+        self.app.output.write_raw(sequence)
         self.app.output.flush()
-        self.app.invalidate()
 
     @property
     def width(self) -> int:
@@ -248,6 +268,21 @@ class ChatScreen:
             finally:
                 self.question = None
                 self.app.invalidate()
+
+    async def pick(self, title: str, choices: Iterable[Choice], **how: Any) -> Any:
+        """Let the user choose one of many, with what else a `Picker` takes; gives its value. None: none of them."""
+        async with self._asking:
+            self._picker = picker = Picker(
+                title, choices, output=self.app.output, input=self.app.input, colors=self.colors, **how
+            )
+            try:
+                async with in_terminal():
+                    taken = await picker.run()
+            finally:
+                self._picker = None
+        if picker.input_ended:
+            self.leave(CLOSED)
+        return None if taken is None else taken.value
 
     async def ask_text(self, label: str) -> str | None:
         """Ask for a line of text. None: the user has thought better of it."""
@@ -306,6 +341,11 @@ class ChatScreen:
         elif self.user.working:
             self.user.interrupt()
 
+    def end(self) -> None:
+        """Handle Ctrl-D at an empty prompt: leave. What is asked for as text gets no answer."""
+        self._give_text(None)
+        self.leave()
+
     def stop(self) -> None:
         """Handle Ctrl-C: cancel the nearest thing that can be cancelled."""
         now = time.monotonic()
@@ -338,6 +378,10 @@ class _ScreenLayout:
             get_line_prefix=self._line_prefix,
             dont_extend_height=True,
         )
+
+        def status() -> AnyFormattedText:
+            return [("class:status", (screen.hint or screen.user.status(screen.width))[: screen.width])]
+
         menu = Float(CompletionsMenu(max_height=_MENU_ROWS), xcursor=True, ycursor=True)
         body = HSplit(
             [
@@ -345,7 +389,7 @@ class _ScreenLayout:
                 _lines(self._question, lambda: screen.question is not None),
                 FloatContainer(typed, [menu]),
                 search,
-                Window(FormattedTextControl(self._status), height=1),
+                Window(FormattedTextControl(status), height=1),
             ]
         )
         self.layout: Layout = Layout(body, focused_element=typed)
@@ -393,10 +437,6 @@ class _ScreenLayout:
 
     def _painted(self, lines: Sequence[RenderableType]) -> ANSI:
         return ANSI(painted(tuple(lines), self._screen.width, colors=self._screen.colors).removesuffix("\n"))
-
-    def _status(self) -> AnyFormattedText:
-        screen = self._screen
-        return [("class:status", (screen.hint or screen.user.status(screen.width))[: screen.width])]
 
 
 def _lines(text: Callable[[], AnyFormattedText], shown: Callable[[], bool]) -> ConditionalContainer:
@@ -452,8 +492,17 @@ def _key_bindings(screen: ChatScreen) -> KeyBindings:
             buffer.newline(copy_margin=False)
 
     @keys.add("c-z")
-    def suspend(event: KeyPressEvent) -> None:
-        event.app.suspend_to_background()
+    async def suspend(event: KeyPressEvent) -> None:
+        """Stop, with all of the job: the shell is not to hear of the focus."""
+        screen.send(NO_FOCUS_REPORTS)
+        await run_in_terminal(lambda: os.kill(0, signal.SIGTSTP))
+        screen.send(FOCUS_REPORTS)
+
+    for focus_key, focused in zip(FOCUS_KEYS, (True, False), strict=True):
+
+        @keys.add(focus_key, eager=True)
+        def focus_changed(event: KeyPressEvent, focused: bool = focused) -> None:
+            screen.attention.focus_changed(focused)
 
     # --- ending ---
 
@@ -465,9 +514,9 @@ def _key_bindings(screen: ChatScreen) -> KeyBindings:
     def stop(event: KeyPressEvent) -> None:
         screen.stop()
 
-    @keys.add("c-d", filter=Condition(lambda: not buffer.text and screen.text_label is None))
+    @keys.add("c-d", filter=Condition(lambda: not buffer.text))
     def end(event: KeyPressEvent) -> None:
-        screen.leave()
+        screen.end()
 
     # --- answering a question: these go before the others while keys count ---
 

@@ -12,16 +12,18 @@ from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.output.vt100 import Vt100_Output
-from rich.console import Console, RenderableType
-from rich.theme import Theme
+from rich.console import RenderableType
 
 from treadle.cli.streams import OutputFailed, write
-from treadle.cli.terminal import wants_color
+from treadle.cli.terminal import make_console, wants_color
 
-# rich paints code on black, which on a light terminal is a blot.
-_THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
+# The reports of the focus, which prompt_toolkit does not know, as keys that no keyboard has.
+FOCUS_KEYS: Final = (Keys.F23, Keys.F24)
+ANSI_SEQUENCES.update(zip(("\x1b[I", "\x1b[O"), FOCUS_KEYS, strict=True))
 
 
 class TerminalStream(io.TextIOBase):
@@ -74,17 +76,7 @@ def make_output(stream: TextIO, gone: Callable[[], None]) -> Output:
 def painted(renderables: tuple[RenderableType, ...], width: int, *, colors: bool) -> str:
     """Renderables of rich as text with the sequences that colour it."""
     file = io.StringIO()
-    console = Console(
-        file=file,
-        width=width,
-        force_terminal=True,
-        no_color=not colors,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=False,
-        theme=_THEME,
-    )
+    console = make_console(file, "always" if colors else "never", width=width)
     for renderable in renderables:
         console.print(renderable)
     return file.getvalue()

@@ -28,7 +28,7 @@ from treadle.llm import ModelError
 from treadle.store.contract import StoreError
 from treadle.store.sqlite import schema
 from treadle.store.sqlite.failures import failure
-from treadle.store.sqlite.file_store import FILE_NAME
+from treadle.store.sqlite.sqlite_store import FILE_NAME
 
 Verdict: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
 MARKS: Final[dict[str, str]] = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "–"}
@@ -232,7 +232,7 @@ async def check_providers(overrides: Sequence[str], *, online: bool) -> AsyncIte
         config = load_config(find_home(os.environ), overrides=overrides).config
     except ConfigError as error:
         verdict: Verdict = "failed" if isinstance(error, ModelUnusable) else "skipped"
-        yield Check("which provider is used cannot be told", verdict, "correct the settings: treadle config check")
+        yield Check("which provider is used is not known", verdict, "correct the settings: treadle config check")
         return
     if (warning := Login(config.home).warning()) is not None:
         yield Check(warning, "failed", "treadle login openai")

@@ -24,14 +24,16 @@ from treadle.cli.checkup.checks import (
 )
 from treadle.cli.checkup.mcp_checks import check_mcp_servers, configured_servers
 from treadle.cli.checkup.trials import check_sandbox, trial_environment
-from treadle.cli.figures import took
+from treadle.cli.completion import completing
 from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem
 from treadle.cli.run.engines import STYLES
 from treadle.cli.streams import FAILED, REFUSED, write, write_json
-from treadle.cli.terminal import LiveArea, is_terminal, printable_line, spinner
-from treadle.cli.user_commands import completing, user_command
+from treadle.cli.terminal import LiveArea, is_terminal, spinner
+from treadle.cli.user_commands import user_command
 from treadle.config import ConfigError, find_home
+from treadle.pages.figures import took
+from treadle.pages.safe_text import printable_line
 from treadle.runners.engine_registry import engine_names
 from treadle.runners.progress import elapsed
 from treadle.runners.status import EngineStatus, engine_statuses

@@ -26,7 +26,7 @@ _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def configured_servers(overrides: Sequence[str]) -> list[McpServerConfig]:
-    """Those of the settings; none where the settings cannot be used, which is reported elsewhere."""
+    """The MCP servers of the settings; none where the settings cannot be used, which is reported elsewhere."""
     try:
         return list(load_config(find_home(os.environ), overrides=overrides).config.mcp_servers.values())
     except ConfigError:

@@ -1,4 +1,4 @@
-"""The command line of `treadle exec`, compatible with `codex exec`: its options and what they mean; and `read_prompt`.
+"""The command line of `treadle exec`, compatible with `codex exec`: its options and what they mean.
 
 It owns the names of the options and how they combine. Codex options that would promise something that Treadle does not
 do are rejected with an explanation; those that make no difference here are accepted.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import stat
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -17,12 +15,23 @@ import click
 from msgspec import Struct
 
 from treadle.arguments import text_problem
+from treadle.cli.completion import complete_models, complete_profiles, complete_words
 from treadle.cli.problem import Problem
-from treadle.cli.streams import REFUSED, write_stderr
+from treadle.cli.streams import REFUSED
+from treadle.cli.turn_input import Seconds, read_prompt, read_schema, readable_images, working_folder
 from treadle.cli.user_commands import UserCommand, color_option, user_command
+from treadle.cli.workplace import environment_option
+from treadle.protocol.app.turns import (
+    BaseBranchReviewTarget,
+    CommitReviewTarget,
+    CustomReviewTarget,
+    ReviewTarget,
+    UncommittedChangesReviewTarget,
+)
 
 _MORE: Final = """\
-`treadle exec resume ID [PROMPT]` goes on in a thread, `resume --last` in the most recent one. What is piped in is
+`treadle exec resume ID [PROMPT]` goes on in a thread, `resume --last` in the most recent one; `fork` does so in a copy.
+`treadle exec review` has changes reviewed: --uncommitted, --base, --commit, or what a prompt says. What is piped in is
 appended to the prompt; with - or without one, the prompt is read from standard input.
 
 On a terminal everything is shown, and you are asked for what needs an approval. Otherwise standard output gets the
@@ -31,6 +40,7 @@ _EXIT_CODES: Final = {
     0: "done",
     1: "the turn failed or was stopped at a question, there is no such thread, or the model cannot be used",
     2: "wrong usage or configuration",
+    124: "the time of --timeout was up",
     130: "interrupted (143 by SIGTERM); with --json: 1 (and ended by SIGTERM)",
 }
 _EXAMPLES: Final = (
@@ -42,14 +52,36 @@ _EXAMPLES: Final = (
 
 SANDBOXES: Final = ("read-only", "workspace-write", "danger-full-access")
 APPROVALS: Final = ("untrusted", "on-request", "never")
+model_option: Final = click.option(
+    "-m",
+    "--model",
+    metavar="NAME",
+    help="the model to use instead of the configured one",
+    shell_complete=complete_models,
+)
+sandbox_option: Final = click.option(
+    "-s",
+    "--sandbox",
+    type=click.Choice(SANDBOXES),
+    help="what commands may do (default: as configured, else read-only)",
+)
+bypass_option: Final = click.option(
+    "--dangerously-bypass-approvals-and-sandbox",
+    "--yolo",
+    "bypass",
+    is_flag=True,
+    help="the same as --sandbox danger-full-access --approval never",
+)
+profile_option: Final = click.option(
+    "-p",
+    "--profile",
+    metavar="NAME",
+    help="a table [profiles.NAME] of config.toml",
+    shell_complete=complete_profiles,
+)
 # A policy that Codex had once; settings take it for this one too.
 _ON_FAILURE: Final = "on-failure"
-_RESUME: Final = "resume"
-# The advice for a command of Codex that we do not have, and for options whose promise we would not hold.
-_OTHER_COMMANDS: Final = {
-    "fork": "treadle exec resume ID goes on with a thread",
-    "review": 'treadle exec "review the last commit"',
-}
+# The advice for options whose promise we would not hold.
 _REFUSED: Final = {
     "oss": "name the server: -c model_provider=ollama (or lmstudio, or vllm)",
     "local_provider": "name the server: -c model_provider=ollama",
@@ -59,18 +91,19 @@ _REFUSED: Final = {
 }
 
 
-# What a turn takes at most; more is refused before anything is run.
-MAX_BYTES: Final = 1 << 20
-# After this long, a person who waits for a pipe that nobody closes gets a hint.
-PATIENCE_S: Final = 2.0
-
-
 class ExecRequest(Struct, frozen=True, kw_only=True):
-    """What was asked for on the command line. `resume` is an id or a name, or empty for the most recent thread."""
+    """What was asked for on the command line. `resume` is an id or a name, or empty for the most recent thread; with
+    `fork`, the turn is on a copy of it. With a `review` there is no prompt."""
 
     cwd: str
+    environment: str | None = None
+    directory: str | None = None
+    """Where to work in the environment; without it, where that says."""
     prompt: str | None = None
     resume: str | None = None
+    fork: bool = False
+    review: ReviewTarget | None = None
+    timeout: float | None = None
     everywhere: bool = False
     """Whether the most recent thread may be one of another directory."""
     images: tuple[str, ...] = ()
@@ -89,7 +122,8 @@ class ExecArguments(Struct, frozen=True, kw_only=True):
     """What was typed."""
 
     words: tuple[str, ...] = ()
-    cd: str = "."
+    cd: str | None = None
+    environment: str | None = None
     model: str | None = None
     image: tuple[str, ...] = ()
     output_schema: str | None = None
@@ -97,6 +131,11 @@ class ExecArguments(Struct, frozen=True, kw_only=True):
     thread_source: str | None = None
     last: bool = False
     everywhere: bool = False
+    uncommitted: bool = False
+    base: str | None = None
+    commit: str | None = None
+    title: str | None = None
+    timeout: float | None = None
     sandbox: str | None = None
     add_dir: tuple[str, ...] = ()
     bypass: bool = False
@@ -128,26 +167,22 @@ class ExecClickCommand(UserCommand):
     """Several files may follow one `--image`, as with Codex."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _one_image_each(args))
-
-
-def _one_image_each(words: Sequence[str]) -> list[str]:
-    """The words with an `--image` in front of every file that one was followed by."""
-    given: list[str] = []
-    taking = False
-    for place, word in enumerate(words):
-        if word == "--":
-            return [*given, *words[place:]]
-        if word in ("-i", "--image"):
-            taking = True
-        elif taking and (not word.startswith("-") or word == "-"):
-            given += ["--image", word]
-        else:
-            taking = False
-            given.append(word)
-    if taking and words[-1] in ("-i", "--image"):
-        given.append(words[-1])  # click reports the missing file
-    return given
+        # As click knows it: with an `--image` in front of every file that one was followed by.
+        given: list[str] = []
+        taking = False
+        for place, word in enumerate(args):
+            if word == "--":
+                return super().parse_args(ctx, [*given, *args[place:]])
+            if word in ("-i", "--image"):
+                taking = True
+            elif taking and (not word.startswith("-") or word == "-"):
+                given += ["--image", word]
+            else:
+                taking = False
+                given.append(word)
+        if taking and args[-1] in ("-i", "--image"):
+            given.append(args[-1])  # click reports the missing file
+        return super().parse_args(ctx, given)
 
 
 class _Approval(click.Choice[str]):
@@ -165,10 +200,11 @@ def _options() -> list[Callable[[Any], Any]]:
         return option(name, is_flag=True, hidden=True)
 
     return [
-        click.argument("words", nargs=-1, metavar="[PROMPT]", type=click.UNPROCESSED),
+        click.argument("words", nargs=-1, metavar="[PROMPT]", type=click.UNPROCESSED, shell_complete=complete_words),
         # the thread
-        option("-C", "--cd", metavar="DIR", type=click.Path(), default=".", help="where to work (default: here)"),
-        option("-m", "--model", metavar="NAME", help="the model to use instead of the configured one"),
+        option("-C", "--cd", metavar="DIR", type=click.Path(), help="where to work (default: here)"),
+        environment_option,
+        model_option,
         option(
             "-i",
             "--image",
@@ -178,17 +214,17 @@ def _options() -> list[Callable[[Any], Any]]:
             help="a picture for the prompt; may be given again, and several with commas between them",
         ),
         option("--output-schema", metavar="FILE", type=click.Path(), help="a JSON Schema that the answer has to fit"),
-        option("--ephemeral", is_flag=True, help="do not keep the thread"),
+        option("--ephemeral", is_flag=True, help="do not store the thread"),
         option("--thread-source", metavar="SOURCE", help="what a new thread is said to come from"),
-        option("--last", is_flag=True, help="with resume: the most recent thread of the directory"),
+        option("--last", is_flag=True, help="with resume or fork: the most recent thread of the directory"),
         option("--all", "everywhere", is_flag=True, help="with --last: of any directory"),
+        option("--uncommitted", is_flag=True, help="with review: what is staged, unstaged and untracked"),
+        option("--base", metavar="BRANCH", help="with review: what would be merged into this branch"),
+        option("--commit", metavar="SHA", help="with review: what this commit changes"),
+        option("--title", metavar="TITLE", help="with --commit: what the commit is called"),
+        option("--timeout", metavar="S", type=Seconds(), help="stop the turn after so many seconds"),
         # what it may do
-        option(
-            "-s",
-            "--sandbox",
-            type=click.Choice(SANDBOXES),
-            help="what commands may do (default: as configured, else read-only)",
-        ),
+        sandbox_option,
         option(
             "-a",
             "--approval",
@@ -206,13 +242,7 @@ def _options() -> list[Callable[[Any], Any]]:
             help="with workspace-write: a directory that may be written too, such as .git for commits; may be given "
             "again",
         ),
-        option(
-            "--dangerously-bypass-approvals-and-sandbox",
-            "--yolo",
-            "bypass",
-            is_flag=True,
-            help="the same as --sandbox danger-full-access --approval never",
-        ),
+        bypass_option,
         unseen("--full-auto"),
         # what is shown
         option(
@@ -232,7 +262,7 @@ def _options() -> list[Callable[[Any], Any]]:
         ),
         color_option,
         # settings
-        option("-p", "--profile", metavar="NAME", help="a table [profiles.NAME] of config.toml"),
+        profile_option,
         option("--enable", metavar="FEATURE", multiple=True, hidden=True),
         option("--disable", metavar="FEATURE", multiple=True, hidden=True),
         option("--strict-config", is_flag=True, help="refuse settings that have no effect"),
@@ -276,11 +306,14 @@ def warnings(arguments: ExecArguments) -> list[str]:
 
 def overrides(arguments: ExecArguments) -> list[str]:
     """The settings that the options stand for, after those that `-c` gives."""
-    given = list(arguments.config_overrides)
-    if arguments.profile is not None:
-        given.append(f"profile={_toml(arguments.profile)}")
+    given = [*arguments.config_overrides, *profile_override(arguments.profile)]
     given += [f"features.{name}=true" for name in arguments.enable]
     return given + [f"features.{name}=false" for name in arguments.disable]
+
+
+def profile_override(profile: str | None) -> list[str]:
+    """The setting that `--profile` stands for."""
+    return [] if profile is None else [f"profile={_toml(profile)}"]
 
 
 def more_roots(arguments: ExecArguments, configured: Sequence[str]) -> list[str]:
@@ -296,20 +329,24 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def read_request(arguments: ExecArguments) -> ExecRequest:
+def exec_request(arguments: ExecArguments) -> ExecRequest:
     """Raises `Problem` with what cannot be done, before anything is."""
     for name, do in _REFUSED.items():
         if getattr(arguments, name):
-            raise _not_offered(f"--{name.replace('_', '-')}", do)
+            what, why = f"--{name.replace('_', '-')} is not offered", "codex has it, and Treadle does not"
+            raise Problem(what, why=why, do=do, code=REFUSED)
     images, words = _images(arguments.image, arguments.words)
-    resume, prompt = _thread_and_prompt(words, last=arguments.last)
+    word = words[0] if words and words[0] in ("resume", "fork", "review") else ""
+    resume, prompt = _thread_and_prompt(word, words, last=arguments.last)
+    review = _review(arguments, prompt) if word == "review" else None
+    for name in ("uncommitted", "base", "commit", "title"):
+        if word != "review" and getattr(arguments, name):
+            do = f"treadle exec review --{name} …"
+            raise Problem(f"--{name} goes with review", do=do, code=REFUSED)
     _check_texts(arguments, resume)
-    if resume is not None and arguments.ephemeral:
-        why = "one that is resumed is kept already"
+    if word == "resume" and arguments.ephemeral:
+        why = "one that is resumed is stored already"
         raise Problem("--ephemeral is for a new thread", why=why, do="leave one of the two out", code=REFUSED)
-    if not os.path.isdir(arguments.cd):
-        why = "it is a file" if os.path.exists(arguments.cd) else "it does not exist"
-        raise Problem(f"{arguments.cd} is no directory", why=why, do="--cd DIR with one that is there", code=REFUSED)
     sandbox, approval = arguments.sandbox, arguments.approval
     if arguments.full_auto and sandbox is None:
         sandbox = "workspace-write"
@@ -318,12 +355,17 @@ def read_request(arguments: ExecArguments) -> ExecRequest:
     if arguments.bypass:
         sandbox, approval = "danger-full-access", approval or "never"
     return ExecRequest(
-        cwd=os.path.abspath(arguments.cd),
+        cwd=working_folder(arguments.cd or "." if arguments.environment is None else "."),
+        environment=arguments.environment,
+        directory=None if arguments.environment is None else arguments.cd,
         prompt=prompt,
         resume=resume,
+        fork=word == "fork",
+        review=review,
+        timeout=arguments.timeout,
         everywhere=arguments.everywhere,
         images=images,
-        output_schema=_schema(arguments.output_schema),
+        output_schema=read_schema(arguments.output_schema),
         model=arguments.model,
         sandbox=sandbox,
         thread_source=arguments.thread_source,
@@ -343,6 +385,7 @@ def _check_texts(arguments: ExecArguments, resume: str | None) -> None:
         "--add-dir": arguments.add_dir,
         "--model": (arguments.model,),
         "--thread-source": (arguments.thread_source,),
+        "--environment": (arguments.environment, arguments.cd if arguments.environment else None),
     }
     for name, texts in sent.items():
         for text in texts:
@@ -356,33 +399,47 @@ def _images(given: Sequence[str], words: Sequence[str]) -> tuple[tuple[str, ...]
     if not words and len(given) > 1 and not os.path.exists(given[-1]):
         given, words = given[:-1], [given[-1]]
     paths = [path for word in given for path in word.split(",") if path]
-    for path in paths:
-        # Refused now, before a turn is paid for; whether it is an image is seen when it is sent.
-        try:
-            with open(path, "rb"):
-                pass
-        except OSError as error:
-            do = "--image FILE with a file that is there and yours to read"
-            raise Problem(f"the image {path} cannot be read", why=str(error.strerror), do=do, code=REFUSED) from None
-    return tuple(os.path.abspath(path) for path in paths), words
+    return readable_images(paths), words
 
 
-def _thread_and_prompt(words: Sequence[str], *, last: bool) -> tuple[str | None, str | None]:
-    """The thread to resume, if any, and the prompt."""
-    if words and words[0] in _OTHER_COMMANDS:
-        raise _not_offered(f"treadle exec {words[0]}", _OTHER_COMMANDS[words[0]])
-    if not words or words[0] != _RESUME:
+def _thread_and_prompt(word: str, words: Sequence[str], *, last: bool) -> tuple[str | None, str | None]:
+    """The thread to resume or to copy, if any, and the prompt."""
+    if word not in ("resume", "fork"):
         if last:
             do = 'treadle exec resume --last "…"'
-            raise Problem("--last goes with resume", why="a new thread has no last one", do=do, code=REFUSED)
-        return None, _only(words)
+            raise Problem("--last goes with resume and fork", why="a new thread has no last one", do=do, code=REFUSED)
+        return None, _only(words[1:] if word else words)
     words = words[1:]
     if last:
         return "", _only(words)
     if not words or not words[0]:
-        do = 'treadle exec resume ID "…", or treadle exec resume --last "…"'
-        raise Problem("which thread?", why="there is no id behind resume", do=do, code=REFUSED)
+        do = f'treadle exec {word} ID "…", or treadle exec {word} --last "…"'
+        raise Problem("which thread?", why=f"there is no id behind {word}", do=do, code=REFUSED)
     return words[0], _only(words[1:])
+
+
+def _review(arguments: ExecArguments, prompt: str | None) -> ReviewTarget:
+    """What is reviewed, of which there is one."""
+    found: dict[str, ReviewTarget] = {}
+    if arguments.uncommitted:
+        found["--uncommitted"] = UncommittedChangesReviewTarget()
+    if arguments.base is not None:
+        found["--base"] = BaseBranchReviewTarget(branch=arguments.base)
+    if arguments.commit is not None:
+        found["--commit"] = CommitReviewTarget(sha=arguments.commit, title=arguments.title)
+    if prompt is not None:
+        found["a prompt"] = CustomReviewTarget(instructions=read_prompt(prompt, command="review", appended=False))
+    if len(found) != 1:
+        what = f"{' and '.join(found)} do not go together" if found else "what is to be reviewed?"
+        do = "one of --uncommitted, --base BRANCH, --commit SHA, or a prompt that says it"
+        raise Problem(what, do=do, code=REFUSED)
+    if arguments.title is not None and arguments.commit is None:
+        raise Problem("--title goes with --commit", do="--commit SHA --title TITLE", code=REFUSED)
+    for name in ("image", "output_schema"):
+        if getattr(arguments, name):
+            option = f"--{name.replace('_', '-')}"
+            raise Problem(f"{option} does not go with review", why="a reviewer has a form of its own", code=REFUSED)
+    return found.popitem()[1]
 
 
 def _only(words: Sequence[str]) -> str | None:
@@ -390,84 +447,3 @@ def _only(words: Sequence[str]) -> str | None:
         why = f"the prompt is one argument, and there is also {words[1]!r}"
         raise Problem("there are too many words", why=why, do='put quotes around it: treadle exec "…"', code=REFUSED)
     return words[0] if words else None
-
-
-def _schema(path: str | None) -> Any:
-    if path is None:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except OSError as error:
-        do = "--output-schema FILE with a file that is there"
-        raise Problem(f"the schema {path} cannot be read", why=str(error.strerror), do=do, code=REFUSED) from None
-    except (ValueError, RecursionError) as error:
-        do = f"python3 -m json.tool {path} shows the place"
-        raise Problem(f"the schema {path} is no JSON", why=str(error), do=do, code=REFUSED) from None
-
-
-def _not_offered(what: str, do: str) -> Problem:
-    return Problem(f"{what} is not offered", why="codex has it, and Treadle does not", do=do, code=REFUSED)
-
-
-# --- the prompt, also of `treadle run` ---
-
-
-class PromptError(Problem):
-    """The prompt is missing, or cannot be sent."""
-
-    def __init__(self, what: str, why: str, do: str) -> None:
-        super().__init__(what, why=why, do=do, code=REFUSED)
-
-
-def read_prompt(argument: str | None, descriptor: int = 0, *, appended: bool = True, command: str = "exec") -> str:
-    """`-` or nothing: standard input is the prompt. Else what is piped in is `appended` to the argument, as a block."""
-    if argument is None or argument == "-":
-        if os.isatty(descriptor):
-            write_stderr(f"treadle {command}: reading the prompt; end it with Ctrl-D")
-        prompt = _read(descriptor, command)
-    else:
-        piped = _read(descriptor, command) if appended and _is_piped(descriptor) else ""
-        prompt = f"{argument}\n\n<stdin>\n{piped.rstrip()}\n</stdin>" if piped.strip() else argument
-    if not prompt.strip():
-        why = "neither the command line nor standard input has a prompt"
-        raise PromptError("there is nothing to do", why, f'treadle {command} "explain this project"')
-    problem = text_problem(prompt)
-    if problem is not None:
-        raise PromptError(
-            "the prompt is no text", f"it {problem}", "write it to a file, and name the file in the prompt"
-        )
-    return prompt
-
-
-def _is_piped(descriptor: int) -> bool:
-    """Whether somebody has put something there; a terminal and /dev/null are neither."""
-    try:
-        mode = os.fstat(descriptor).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
-
-
-def _read(descriptor: int, command: str) -> str:
-    """All of it. Bytes that are no text are replaced: the rest is still worth reading."""
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        if not os.isatty(descriptor) and not select.select([descriptor], [], [], PATIENCE_S)[0]:
-            write_stderr(
-                f"treadle {command}: waiting for the end of standard input; use </dev/null if there is nothing to read"
-            )
-        try:
-            piece = os.read(descriptor, 1 << 16)
-        except OSError as error:
-            do = f'give the prompt as an argument: treadle {command} "…" </dev/null'
-            raise PromptError("standard input cannot be read", str(error.strerror), do) from None
-        if not piece:
-            break
-        pieces.append(piece)
-        size += len(piece)
-        if size > MAX_BYTES:
-            why = f"standard input has more than {MAX_BYTES} bytes"
-            raise PromptError("the prompt is too long", why, "write it to a file, and name the file in the prompt")
-    return b"".join(pieces).decode("utf-8", "replace")

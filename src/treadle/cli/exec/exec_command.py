@@ -11,45 +11,61 @@ import asyncio
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from treadle.cli.exec.exec_arguments import (
     ExecArguments,
     exec_command,
+    exec_request,
     more_roots,
     overrides,
-    read_prompt,
-    read_request,
     warnings,
 )
 from treadle.cli.exec.exec_events import JsonLines
 from treadle.cli.exec.exec_turn import ExecTurn, TurnDisplay
-from treadle.cli.figures import at_home
-from treadle.cli.in_process import open_client, server_of
+from treadle.cli.in_process import check_turn, open_client, server_of
 from treadle.cli.own_process import start_logging, stop_signals
 from treadle.cli.problem import Problem
-from treadle.cli.settings_check import check_turn
-from treadle.cli.streams import FAILED, REFUSED, OutputFailed, write, write_bytes, write_stderr
-from treadle.cli.terminal import console, is_terminal, printable, wants_color
+from treadle.cli.streams import FAILED, REFUSED, TIMED_OUT, OutputFailed, write, write_bytes, write_stderr
+from treadle.cli.terminal import console, is_terminal, wants_color
 from treadle.cli.turn.plain_turn import PlainTurn
 from treadle.cli.turn.turn_header import TurnHeader
+from treadle.cli.turn_input import answer_file, read_prompt, write_answer
+from treadle.cli.user_commands import Shortcut
 from treadle.config.configuration import RUN_KEY_VARIABLE
-from treadle.config.home_files import replace_file
 from treadle.llm.known_providers import OPENAI_KEY_VARIABLE
+from treadle.pages.figures import at_home
+from treadle.pages.safe_text import printable
 from treadle.protocol.app.turns import Turn
-from treadle.store.sqlite.file_store import FILE_NAME
+from treadle.store.sqlite.sqlite_store import FILE_NAME
 
 if TYPE_CHECKING:
     from treadle.cli.turn.live_turn import TerminalApprover
 
 _NAME = "exec"
+# How long a turn that was interrupted because its time is up may take to end.
+_STOP_S: Final = 10.0
 
 
 @exec_command
 def command(arguments: ExecArguments) -> int:
     start_logging("error")
     return _Program(arguments).run()
+
+
+review: Final = Shortcut(
+    "review",
+    command,
+    "review",
+    "[PROMPT]",
+    (
+        "treadle review --uncommitted",
+        "treadle review --base main -o review.md",
+        'treadle review "look at how errors are handled in src"',
+    ),
+)
 
 
 class _Program:
@@ -64,8 +80,8 @@ class _Program:
         config = check_turn(_NAME, self._settings, arguments.model, strict=arguments.strict_config)
         self._choice = config.model_choice(arguments.model, None)
         self._settings += more_roots(arguments, config.sandbox_workspace_write.writable_roots)
-        self._request = request = read_request(arguments)
-        self._target = _target(arguments.output_last_message)
+        self._request = request = exec_request(arguments)
+        self._target = answer_file(arguments.output_last_message)
         if sys.stdout is None and self._target is None:
             why = "nobody would get the answer"
             raise Problem("standard output is closed", why=why, do="-o FILE", code=REFUSED)
@@ -82,10 +98,11 @@ class _Program:
         self._display: TurnDisplay | None = None
         self._asker: TerminalApprover | None = None
         self._signal = 0  # the one that interrupted it
+        self._out_of_time = False
 
     def run(self) -> int:
-        resumes = self._request.resume is not None
-        prompt = read_prompt(self._request.prompt, appended=not resumes)
+        request = self._request
+        prompt = "" if request.review else read_prompt(request.prompt, appended=request.resume is None)
         code = asyncio.run(self._run(prompt))
         if self._signal and self._request.as_json:
             # Who drives `codex exec` expects it to fail after SIGINT, and to have been ended by SIGTERM.
@@ -105,15 +122,24 @@ class _Program:
                 approval = "never"
             self._turn = run = ExecTurn(self._config, self._display, approval=approval, asker=self._asker)
             try:
-                async with open_client(
-                    "treadle_exec", self._settings, cwd=request.cwd, approval_handler=run.answer_request
-                ) as client:
+                async with (
+                    open_client(
+                        "treadle_exec", self._settings, cwd=request.cwd, approval_handler=run.answer_request
+                    ) as client,
+                    self._time_limit(request.timeout),
+                ):
                     server_of(client).given_key = self._key
                     turn = await run.run(client, request, prompt)
+            except TimeoutError:
+                if not self._out_of_time:
+                    raise
+                turn = None
             finally:
                 self._display.close()
-        if turn.status != "completed":
-            return FAILED
+        if turn is None or turn.status != "completed":
+            if self._out_of_time:
+                write_stderr(f"treadle {_NAME}: stopped: the {request.timeout:g} s of --timeout were up")
+            return TIMED_OUT if self._out_of_time else FAILED
         answer = run.answer or ""
         if not self._shows_answer and not request.as_json and sys.stdout is not None:
             if is_terminal(sys.stdout):
@@ -124,20 +150,38 @@ class _Program:
             else:
                 write(sys.stdout, answer if answer.endswith("\n") else f"{answer}\n")
         if self._target is not None:
-            mask = os.umask(0o077)
-            os.umask(mask)
-            try:
-                replace_file(self._target, answer.encode("utf-8", "replace"), 0o644 & ~mask)
-            except OSError as error:
-                reason = f"the answer could not be written to {self._target}: {error.strerror}"
-                raise OutputFailed(reason) from None
+            write_answer(self._target, answer)
         return 0
+
+    @asynccontextmanager
+    async def _time_limit(self, seconds: float | None) -> AsyncIterator[None]:
+        """Interrupt the turn when its time is up. One that does not end then, or has not begun, is left alone a little
+        later."""
+
+        def interrupt() -> None:
+            self._out_of_time = True
+            self._interrupt("the time is up")
+
+        if seconds is None:
+            yield
+            return
+        timer = asyncio.get_running_loop().call_later(seconds, interrupt)
+        try:
+            async with asyncio.timeout(seconds + _STOP_S):
+                yield
+        finally:
+            timer.cancel()
 
     def _shown(self) -> TurnDisplay:
         """Where the turn is shown; and who asks, if somebody can be asked."""
         request = self._request
         if request.as_json:
-            return JsonLines(self._write_line)
+
+            def write_line(line: bytes) -> None:
+                if not self._signal:  # like Codex, we write nothing more when we have to end
+                    write_bytes(line, lambda: self._signal != 0)
+
+            return JsonLines(write_line)
         stored_in = None if request.ephemeral else at_home(os.path.join(self._config.home, FILE_NAME))
         provider = self._config.providers.get(self._choice.provider)
         header = TurnHeader(self._choice, asks=self._can_ask, stored_in=stored_in, provider=provider)
@@ -163,22 +207,15 @@ class _Program:
             return PlainTurn(show, color=wants_color(color, sys.stderr, os.environ), holds_answer=True, header=header)
         from treadle.cli.turn.live_turn import Keyboard, LiveTurn, TerminalApprover  # rich takes 60 ms
 
-        turn = LiveTurn(
-            self._terminal, header, color=request.color, holds_answer=not self._shows_answer, on_lost=self._lost
-        )
+        def lost() -> None:
+            # If everything is shown there, there is no point in going on.
+            if self._turn is not None and self._shows_answer:
+                self._turn.fail(OutputFailed("the terminal is gone"))
+
+        turn = LiveTurn(self._terminal, header, color=request.color, holds_answer=not self._shows_answer, on_lost=lost)
         if self._can_ask:
             self._asker = TerminalApprover(turn, Keyboard())
         return turn
-
-    def _lost(self) -> None:
-        """If everything is shown there, there is no point in going on."""
-        if self._turn is not None and self._shows_answer:
-            self._turn.fail(OutputFailed("the terminal is gone"))
-
-    def _write_line(self, line: bytes) -> None:
-        """Like Codex, we write nothing more when we have to end."""
-        if not self._signal:
-            write_bytes(line, lambda: self._signal != 0)
 
     def _stop(self, number: int) -> None:
         """The first Ctrl-C ends the turn in order, the second one ends the program."""
@@ -189,11 +226,12 @@ class _Program:
                 self._asker.close()
             os._exit(128 + number)  # the helper process sees it and kills what is left
         self._signal = number
-        asyncio.get_running_loop().call_soon_threadsafe(self._interrupt)
+        why = "interrupting; press Ctrl-C again to leave at once"
+        asyncio.get_running_loop().call_soon_threadsafe(self._interrupt, why)
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, why: str) -> None:
         if self._turn is not None:
-            self._turn.note("interrupting; press Ctrl-C again to leave at once")
+            self._turn.note(why)
             self._turn.interrupt()
 
 
@@ -220,14 +258,3 @@ class _Quiet:
             write_stderr("treadle exec: interrupted")
             for step in list(self._header.next_steps().values())[:1]:
                 write_stderr(f"  try: {step}")
-
-
-def _target(name: str | None) -> Path | None:
-    """Where the answer goes too. Raises `Problem` if that cannot be written, before a turn is paid for."""
-    if name is None:
-        return None
-    path = Path(name).absolute()
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        why = "it is a directory, or its directory is not there or not yours to write"
-        raise Problem(f"{name} cannot be written", why=why, do="-o FILE with another name", code=REFUSED)
-    return path

@@ -6,12 +6,12 @@ It owns the format of the events and the numbering of the items, which starts af
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from treadle.pages.figures import snake_case
 from treadle.protocol.app.items import (
     AgentMessageThreadItem,
     CollabAgentToolCallThreadItem,
@@ -29,7 +29,6 @@ from treadle.protocol.app.turns import Turn, TurnError
 Json: TypeAlias = dict[str, Any]
 Events: TypeAlias = list[Json]
 
-_CAPITAL: Final = re.compile(r"[A-Z]")
 _USAGE: Final = (
     "input_tokens",
     "cached_input_tokens",
@@ -184,11 +183,11 @@ def described(item: Any) -> Json | None:
                 "command": item.command,
                 "aggregated_output": item.aggregated_output or "",
                 "exit_code": item.exit_code,
-                "status": _snake(item.status),
+                "status": snake_case(item.status),
             }
         case FileChangeThreadItem():
-            changes = [{"path": change.path, "kind": _snake(change.kind.type)} for change in item.changes]
-            status = "failed" if item.status == "declined" else _snake(item.status)
+            changes = [{"path": change.path, "kind": snake_case(change.kind.type)} for change in item.changes]
+            status = "failed" if item.status == "declined" else snake_case(item.status)
             return {"type": "file_change", "changes": changes, "status": status}
         case WebSearchThreadItem():
             # Codex writes two members `id` here; whoever reads them gets the second one, the provider's.
@@ -202,20 +201,20 @@ def described(item: Any) -> Json | None:
                 "arguments": item.arguments,
                 "result": result and {"content": result.content, "structured_content": result.structured_content},
                 "error": item.error and {"message": item.error.message},
-                "status": _snake(item.status),
+                "status": snake_case(item.status),
             }
         case CollabAgentToolCallThreadItem():
             return {
                 "type": "collab_tool_call",
-                "tool": _snake(item.tool),
+                "tool": snake_case(item.tool),
                 "sender_thread_id": item.sender_thread_id,
                 "receiver_thread_ids": item.receiver_thread_ids,
                 "prompt": item.prompt,
                 "agents_states": {
-                    name: {"status": _snake(state.status), "message": state.message}
+                    name: {"status": snake_case(state.status), "message": state.message}
                     for name, state in item.agents_states.items()
                 },
-                "status": _snake(item.status),
+                "status": snake_case(item.status),
             }
     return None
 
@@ -233,8 +232,3 @@ def _search_action(action: Any) -> Json:
 
 def _given(**members: Any) -> Json:
     return {name: value for name, value in members.items() if value is not None}
-
-
-def _snake(word: object) -> str:
-    """`inProgress` as `in_progress`."""
-    return _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", str(word))

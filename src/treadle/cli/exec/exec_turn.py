@@ -12,22 +12,28 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
+from msgspec import convert
+from msgspec.structs import replace
+
 from treadle.cli.exec.exec_arguments import ExecRequest
 from treadle.cli.problem import Problem
 from treadle.cli.streams import OutputFailed
-from treadle.cli.thread_choice import find_threads, is_thread_id, newest_threads, several_meant
-from treadle.cli.view_blocks import with_reasoning
+from treadle.cli.thread_choice import is_thread_id, newest_threads, thread_to_resume
+from treadle.cli.workplace import workplace
 from treadle.client import AsyncAppServerClient
 from treadle.client.notification import Notification, UnknownNotification
 from treadle.client.router import turn_of
 from treadle.config import Config
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.pages.view_blocks import with_reasoning
+from treadle.protocol.app.base import JsonObject
 from treadle.protocol.app.items import AgentMessageThreadItem
-from treadle.protocol.app.settings import AskForApproval
-from treadle.protocol.app.thread_methods import ThreadResumeParams, ThreadStartParams
-from treadle.protocol.app.turns import Turn
+from treadle.protocol.app.settings import AskForApproval, TurnEnvironmentParams
+from treadle.protocol.app.thread_methods import ThreadStartParams
+from treadle.protocol.app.turns import ReviewStartParams, Turn
 
 _OTHERS: Final = "treadle exec resume --last for the most recent one; treadle threads list shows all"
+_PLACES: Final = tuple[TurnEnvironmentParams, ...]
 _NOBODY: Final = "nobody can be asked here; run it on a terminal, or allow more with --sandbox"
 
 
@@ -81,16 +87,29 @@ class ExecTurn:
         self._client = client
         self._start(self._read_news(client))
         try:
-            started = await self._thread(client, request)
+            places = None
+            if request.environment is not None:
+                places = [await workplace(client, request.environment, request.directory)]
+            started = await self._thread(client, request, places)
+            if places is not None:  # where a thread that is resumed goes with this turn
+                started = replace(started, thread=replace(started.thread, environments=convert(places, _PLACES)))
             thread_id = started.thread.id
             self._display.started(started)
-            images = [{"type": "localImage", "path": path} for path in request.images]
-            turn = await client.turn_start(
-                thread_id,
-                [*images, {"type": "text", "text": prompt}],
-                params={"outputSchema": request.output_schema, "effort": self._config.model_reasoning_effort},
-            )
-            self._ids = thread_id, turn.turn.id
+            if request.review is not None:
+                turn = (await client.review_start(ReviewStartParams(thread_id=thread_id, target=request.review))).turn
+            else:
+                images = [{"type": "localImage", "path": path} for path in request.images]
+                answer = await client.turn_start(
+                    thread_id,
+                    [*images, {"type": "text", "text": prompt}],
+                    params={
+                        "outputSchema": request.output_schema,
+                        "effort": self._config.model_reasoning_effort,
+                        "environments": places,
+                    },
+                )
+                turn = answer.turn
+            self._ids = thread_id, turn.id
             self._start(self._read_turn(client, *self._ids))
             if self._interrupted:
                 self.interrupt()
@@ -105,7 +124,7 @@ class ExecTurn:
                 self._done.exception()  # it may have failed while something else did: then nobody waits for it
 
     def fail(self, error: BaseException) -> None:
-        """Nobody waits for the turn any more."""
+        """End the run with an error: the turn is not awaited any more."""
         if not self._done.done():
             self._done.set_exception(error)
 
@@ -113,28 +132,31 @@ class ExecTurn:
         """Interrupt the turn, or as soon as it has started."""
         self._interrupted = True
         if self._client is not None and self._ids is not None and not self._done.done():
-            self._start(self._interrupt(self._client, *self._ids))
+            client, ids = self._client, self._ids
 
-    async def _interrupt(self, client: AsyncAppServerClient, thread_id: str, turn_id: str) -> None:
-        with suppress(RpcError):  # it has ended by itself
-            await client.turn_interrupt(thread_id, turn_id)
+            async def interrupt() -> None:
+                with suppress(RpcError):  # the turn has ended by itself
+                    await client.turn_interrupt(*ids)
+
+            self._start(interrupt())
 
     def note(self, text: str) -> None:
         self._guarded(lambda: self._display.note(text))
 
     def _start(self, work: Any) -> None:
         """Run something beside the turn; what it raises ends the run."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.fail(error)
+
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(error)
+        task.add_done_callback(ended)
 
     # --- the thread ---
 
-    async def _thread(self, client: AsyncAppServerClient, request: ExecRequest) -> Any:
+    async def _thread(self, client: AsyncAppServerClient, request: ExecRequest, places: list[JsonObject] | None) -> Any:
         if request.resume is None or (thread_id := await self._find(client, request)) is None:
             new = ThreadStartParams(
                 approval_policy=self._approval,
@@ -142,25 +164,29 @@ class ExecTurn:
                 sandbox=request.sandbox,
                 ephemeral=request.ephemeral or None,
                 thread_source=request.thread_source,
+                environments=None if places is None else convert(places, _PLACES),
             )
             return await client.thread_start(new)
         config = self._config
         # As with a new thread, this run goes by what holds now, and not by what held when the thread was begun.
         profile = None if request.sandbox else config.permissions().profile
-        resumed = ThreadResumeParams(
-            thread_id=thread_id,
-            approval_policy=self._approval,
-            cwd=request.cwd,
-            model=request.model or config.document.get("model"),
-            model_provider=config.document.get("model_provider"),
-            sandbox=None if profile else request.sandbox or config.sandbox_mode,
-            permissions=None if profile is None else profile.id,
-            exclude_turns=True,
-        )
+        settings: dict[str, Any] = {
+            "approvalPolicy": self._approval,
+            "cwd": request.cwd,
+            "model": request.model or config.document.get("model"),
+            "modelProvider": config.document.get("model_provider"),
+            "sandbox": None if profile else request.sandbox or config.sandbox_mode,
+            "permissions": None if profile is None else profile.id,
+            "excludeTurns": True,
+        }
         try:
-            return await client.thread_resume(thread_id, resumed)
+            if not request.fork:
+                return await client.thread_resume(thread_id, settings)
+            copy = {"ephemeral": request.ephemeral, "threadSource": request.thread_source}
+            return await client.thread_fork(thread_id, {**settings, **copy})
         except RpcError as error:
-            raise UnknownThread(f"{thread_id} cannot be resumed", why=error.message, do=_OTHERS) from None
+            how = "forked" if request.fork else "resumed"
+            raise UnknownThread(f"{thread_id} cannot be {how}", why=error.message, do=_OTHERS) from None
 
     async def _find(self, client: AsyncAppServerClient, request: ExecRequest) -> str | None:
         """The id; None when the most recent thread is wanted and there is none: then a new one is begun."""
@@ -172,13 +198,11 @@ class ExecTurn:
             return last[0].id if last else None
         if is_thread_id(name):  # whether there is such a thread is seen when it is resumed
             return name
-        found = await find_threads(client, name)
-        if not found:
-            why = "it is neither the id nor the name of a thread that is kept here"
+        found = await thread_to_resume(client, name)
+        if found is None:
+            why = "it is neither the id nor the name of a thread that is stored here"
             raise UnknownThread(f"there is no thread called {name!r}", why=why, do=_OTHERS)
-        if len(found) > 1 and found[0].name != name:  # of several with the same name, the newest is meant
-            raise several_meant(name, found)
-        return found[0].id
+        return found.id
 
     # --- notifications and questions of the server ---
 

@@ -18,8 +18,10 @@ import msgspec
 
 from treadle.cli.own_process import start_logging
 from treadle.cli.streams import write
-from treadle.cli.terminal import LiveArea, console, is_terminal, printable_line, spinner
+from treadle.cli.terminal import LiveArea, console, is_terminal, spinner
 from treadle.cli.user_commands import user_command
+from treadle.pages.figures import ago
+from treadle.pages.safe_text import printable_line
 from treadle.runners.progress import elapsed
 from treadle.runners.status import EngineStatus, engine_statuses
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 Mark: TypeAlias = Literal["✓", "!", "✗", "–"]
 STYLES: Final[dict[str, str]] = {"✓": "green", "!": "yellow", "✗": "red", "–": "dim"}
 _MAX_ERROR: Final = 200
-_DAY_S: Final = 86400
 _MORE: Final = """\
 Nothing is sent anywhere: a login is a file or a variable that is there, and may have expired. `treadle doctor` tries
 the engines out.
@@ -130,15 +131,6 @@ def engine_row(status: EngineStatus, now: float) -> EngineRow:
         "" if status.name == "treadle" else printable_line(str(status.path)),
         tuple(map(printable_line, notes)),
     )
-
-
-def ago(seconds: float) -> str:
-    """How long ago, roughly."""
-    for unit, size in (("day", _DAY_S), ("hour", 3600), ("minute", 60)):
-        number = int(seconds // size)
-        if number:
-            return f"{number} {unit}{'s' if number > 1 else ''} ago"
-    return "just now"
 
 
 def plain(rows: Iterable[EngineRow]) -> str:

@@ -12,18 +12,24 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
+from treadle._version import __version__
+from treadle.cli.completion import complete_projects, completing
 from treadle.cli.own_process import start_logging, stop_signals
 from treadle.cli.problem import Problem
 from treadle.cli.run.run_plan import RunArguments, RunPlan, folder_of, read_plan, runner_of
 from treadle.cli.run.run_view import LineView, LiveView, RunView, advice, failure_reason, stderr_lines, usage
 from treadle.cli.streams import FAILED, REFUSED, TIMED_OUT, write, write_bytes, write_stderr
-from treadle.cli.terminal import Colors, is_terminal, printable, wants_color
-from treadle.cli.user_commands import UserCommand, color_option, completing, user_command
+from treadle.cli.terminal import Colors, is_terminal, wants_color
+from treadle.cli.turn_input import Seconds, answer_file, write_answer
+from treadle.cli.user_commands import UserCommand, color_option, user_command
+from treadle.errors import needs_linux
+from treadle.pages.safe_text import printable
+from treadle.runners.engine import RunOptions
 from treadle.runners.engine_registry import engine_names
 from treadle.runners.progress import elapsed
 from treadle.runners.run_events import CompletedEvent, Event
@@ -31,9 +37,15 @@ from treadle.runners.runner import Run, Runner
 from treadle.runners.status import LastError, LastErrors, find_program
 from treadle.secrets import secrets_in
 
+if TYPE_CHECKING:
+    from treadle.cli.run.run_approver import RunApprover
+
 _NAME: Final = "run"
+FORMAT: Final = 1
+"""The version of what `--json` prints: another one when a program that reads it would have to change."""
 _MORE: Final = """\
-The answer goes to standard output, everything else to standard error. What stands behind `--` is for the engine."""
+The answer goes to standard output, everything else to standard error. What stands behind `--` is for the engine. An
+engine that can ask before it uses a tool, as claude does, asks you if there is a terminal; else it is refused."""
 
 
 class _RunCommand(UserCommand):
@@ -44,19 +56,6 @@ class _RunCommand(UserCommand):
         rest = super().parse_args(ctx, args[:place])
         ctx.params["further"] = tuple(args[place + 1 :])
         return rest
-
-
-class _Seconds(click.ParamType[float]):
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0
-        if not 0 < number < 1e9:
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return number
 
 
 @user_command(
@@ -95,13 +94,33 @@ class _Seconds(click.ParamType[float]):
 @click.option("-m", "--model", metavar="NAME", help="the engine's name for the model")
 @click.option("--effort", metavar="WORD", help="how hard it thinks, in the engine's own words")
 @click.option("-C", "--cd", metavar="DIR", type=click.Path(), help="where to work (default: here)")
-@click.option("-P", "--project", metavar="NAME", help="work in this project of projects.toml")
+@click.option(
+    "-P", "--project", metavar="NAME", help="work in this project of projects.toml", shell_complete=complete_projects
+)
 @click.option("-b", "--branch", metavar="NAME", help="on this branch of it, in a worktree of its own")
-@click.option("--timeout", metavar="S", type=_Seconds(), help="stop it after so many seconds")
-@click.option("--idle-timeout", metavar="S", type=_Seconds(), help="stop it after so many seconds of silence")
+@click.option(
+    "-i",
+    "--image",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(),
+    help="a picture for the prompt; may be given again",
+)
+@click.option("--output-schema", metavar="FILE", type=click.Path(), help="a JSON Schema that the answer has to fit")
+@click.option(
+    "-o",
+    "--output-last-message",
+    metavar="FILE",
+    type=click.Path(),
+    help="also write the answer to this file when done",
+)
+@click.option("--timeout", metavar="S", type=Seconds(), help="stop it after so many seconds")
+@click.option("--idle-timeout", metavar="S", type=Seconds(), help="stop it after so many seconds of silence")
 @click.option("--json", "as_json", is_flag=True, help="print its events, one JSON object per line, and nothing else")
 @color_option
 def command(**values: Any) -> int:
+    if (missing := needs_linux(f"treadle {_NAME}")) is not None:
+        raise Problem(missing, code=REFUSED)
     start_logging("error")
     arguments = RunArguments(**values)
     plan = read_plan(arguments)
@@ -116,13 +135,20 @@ class _Program:
         self._plan = plan
         self._secrets = secrets_in(os.environ, arguments.config_overrides)
         self._colors = Colors(wants_color(arguments.color, sys.stderr, os.environ))
+        self._target = answer_file(arguments.output_last_message)
+        self._approver: RunApprover | None = None
         self._signal = 0  # the one that asked it to stop
         self._began = time.monotonic()
 
     async def run(self) -> int:
-        runner = runner_of(self._plan, self._arguments, await folder_of(self._plan, self._arguments.cd))
-        run = runner.run(self._plan.prompt, self._plan.resume)
+        cwd = await folder_of(self._plan, self._arguments.cd)
+        runner = runner_of(self._plan, self._arguments, cwd)
         view = self._view()
+        if runner.engine.answer is not None and isinstance(view, LiveView) and is_terminal(sys.stdin):
+            from treadle.cli.run.run_approver import RunApprover  # rich takes 60 ms: loaded when somebody can be asked
+
+            self._approver = RunApprover(runner.engine.name, cwd, view, lambda: run.cancel())
+        run = runner.run(self._plan.prompt, self._plan.resume, RunOptions(approve=self._approver))
         try:
             with stop_signals(self._stopping(run, view)):
                 async with aclosing(run):
@@ -172,6 +198,8 @@ class _Program:
         return LineView(lambda line: write_stderr(line.removesuffix("\n")), color=color)
 
     def _answer(self, completed: CompletedEvent) -> None:
+        if self._target is not None:
+            write_answer(self._target, completed.answer)
         if self._arguments.as_json:
             return
         answer = completed.answer
@@ -204,6 +232,8 @@ class _Program:
         def requested(number: int) -> None:
             if self._signal:
                 view.close()
+                if self._approver is not None:
+                    self._approver.close()
                 os._exit(128 + number)  # the helper process sees it and kills what is left
             self._signal = number
             loop.call_soon_threadsafe(stop)
@@ -212,11 +242,12 @@ class _Program:
 
 
 class _JsonView:
-    """Events for a program."""
+    """Events for a program, behind a line that says in which version of the format they are."""
 
     def __init__(self, unwanted: Callable[[], bool]) -> None:
         self._unwanted = unwanted
         self._encoder = msgspec.json.Encoder()
+        write_bytes(self._encoder.encode({"type": "run", "version": FORMAT, "treadle": __version__}) + b"\n", unwanted)
 
     def show(self, event: Event) -> None:
         write_bytes(self._encoder.encode(event) + b"\n", self._unwanted)

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from treadle.cli.exec.exec_arguments import read_prompt
 from treadle.cli.problem import Problem
 from treadle.cli.streams import REFUSED
+from treadle.cli.turn_input import read_prompt, read_schema, readable_images, working_folder
 from treadle.execution import Environment
 from treadle.execution.worktrees import Worktrees
-from treadle.runners.engine import Engine, Timeouts
-from treadle.runners.engine_registry import UnknownEngine, engine_names, find_engine, make_runner
+from treadle.runners.engine import Engine, Timeouts, UnknownEngine
+from treadle.runners.engine_registry import engine_names, find_engine, make_runner
 from treadle.runners.message_router import EngineEntry, Router
 from treadle.runners.projects import Projects
 from treadle.runners.run_events import ResumeToken
@@ -45,6 +45,9 @@ class RunArguments(Struct, frozen=True, kw_only=True):
     cd: str | None = None
     project: str | None = None
     branch: str | None = None
+    image: tuple[str, ...] = ()
+    output_schema: str | None = None
+    output_last_message: str | None = None
     timeout: float | None = None
     idle_timeout: float | None = None
     as_json: bool = False
@@ -151,19 +154,19 @@ async def folder_of(plan: RunPlan, given: str | None) -> str:
         project = Projects().find(plan.project)
         async with await Environment.connect(None) as machine:
             top = await Worktrees(project, machine).folder(plan.branch)
-    return _checked_folder(os.path.join(top, given or ""))
-
-
-def _checked_folder(path: str) -> str:
-    if not os.path.isdir(path):
-        why = "it is a file" if os.path.exists(path) else "it does not exist"
-        raise PlanError(f"{path} is no directory", why=why, do="--cd DIR with one that is there")
-    return os.path.abspath(path)
+    return working_folder(os.path.join(top, given or ""))
 
 
 def runner_of(plan: RunPlan, arguments: RunArguments, cwd: str) -> Runner:
     """The engine with the user's choices."""
     settings: Sequence[str] = arguments.config_overrides
+    engine, images = _find(plan.engine), readable_images(arguments.image)
+    read_schema(schema := arguments.output_schema)
+    if images and not engine.takes_images:
+        raise PlanError(f"{plan.engine} cannot be given pictures", do="name the file in the prompt")
+    if schema is not None and not engine.takes_schema:
+        do = "ask for that form in the prompt, or use codex, claude or treadle"
+        raise PlanError(f"{plan.engine} cannot be held to a JSON Schema", do=do)
     if settings and plan.engine not in _TAKES_SETTINGS:
         why = "its settings are its own"
         raise PlanError(f"{plan.engine} takes no -c", why=why, do=f"treadle run -e {plan.engine} … -- ITS_OPTIONS")
@@ -175,6 +178,8 @@ def runner_of(plan: RunPlan, arguments: RunArguments, cwd: str) -> Runner:
             cwd=cwd,
             model=arguments.model,
             effort=arguments.effort,
+            images=images,
+            output_schema=None if schema is None else os.path.abspath(schema),
             timeouts=Timeouts(total=arguments.timeout, idle=arguments.idle_timeout),
         )
     except ValueError as error:  # a word that the engine's runner sets itself

@@ -11,19 +11,21 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from treadle.cli.figures import took
-from treadle.cli.terminal import Colors, LiveArea, printable, printable_line, spinner
-from treadle.cli.view_blocks import DONE, FAILED, NOTE, RUNNING, SIGN_STYLES, UNFINISHED, WARNING
-from treadle.runners.engine import Ending
-from treadle.runners.engine_registry import UnknownEngine, find_engine
+from treadle.cli.terminal import Colors, LiveArea, spinner
+from treadle.pages.figures import took
+from treadle.pages.safe_text import printable, printable_line
+from treadle.pages.view_blocks import DONE, FAILED, NOTE, RUNNING, SIGN_STYLES, UNFINISHED, WARNING
+from treadle.runners.engine import Ending, UnknownEngine
+from treadle.runners.engine_registry import find_engine
 from treadle.runners.progress import Progress, Step, elapsed
 from treadle.runners.run_events import Action, ActionEvent, CompletedEvent, Event, StartedEvent
 from treadle.secrets import redact
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 # Of what runs and of the text that is being written: so many lines at most, and on a small terminal fewer.
@@ -127,6 +129,10 @@ class LiveView:
 
     def note(self, text: str) -> None:
         self._renderer.note = text
+
+    def aside(self) -> AbstractContextManager[Console]:
+        """The terminal for a question. Raises `OutputFailed` if it is gone."""
+        return self._area.aside()
 
     def close(self) -> None:
         self._area.close()

@@ -15,17 +15,19 @@ import click
 import msgspec
 from msgspec import Struct
 
+from treadle.cli.completion import completing
 from treadle.cli.problem import Problem
 from treadle.cli.setup.config_init import init
 from treadle.cli.streams import REFUSED, write, write_json
-from treadle.cli.terminal import Colors, printable_line, wants_color
-from treadle.cli.user_commands import completing, user_command, user_group
+from treadle.cli.terminal import Colors, wants_color
+from treadle.cli.user_commands import user_command, user_group
 from treadle.config import Config, ConfigError, find_home, load_config, write_values
 from treadle.config.file_settings import FileSettings, read_values
 from treadle.config.home_files import config_path
 from treadle.config.layers import KeyPath, join_key, leaves, lookup, nest, parse_value, split_key
 from treadle.config.toml_edit import value_text
 from treadle.llm.provider import shown_url
+from treadle.pages.safe_text import printable_line
 from treadle.protocol.app.config import ConfigEdit
 from treadle.secrets import HIDDEN, is_secret
 

@@ -210,7 +210,7 @@ _REST: Final = """\
 
 def config_text(settings: InitialSettings) -> str:
     """The whole file."""
-    model = ["# Who is asked, and which of its models; `treadle models` lists them, `treadle login` keeps a key."]
+    model = ["# Who is asked, and which of its models; `treadle models` lists them, `treadle login` stores a key."]
     model.append(f"model_provider = {value_text(settings.provider)}")
     usual = default_model(settings.provider)
     if settings.model is not None:

@@ -15,10 +15,10 @@ import click
 import msgspec
 from msgspec import to_builtins
 
-from treadle.cli.figures import plural
 from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_json, write_stderr
-from treadle.cli.terminal import is_terminal, printable, printable_line
+from treadle.cli.terminal import is_terminal
+from treadle.cli.turn_input import working_folder
 from treadle.cli.user_commands import user_command, user_group
 from treadle.config import Config, find_home, load_config, write_values
 from treadle.execution import Environment
@@ -28,6 +28,8 @@ from treadle.hooks.hook_outputs import HookOutcome
 from treadle.hooks.hook_runner import run_hook
 from treadle.hooks.hook_settings import Hook
 from treadle.hooks.python_hooks import load_plug_ins
+from treadle.pages.figures import plural
+from treadle.pages.safe_text import printable, printable_line
 from treadle.protocol.app.config import ConfigEdit
 from treadle.server.methods.hook_methods import metadata
 
@@ -51,9 +53,7 @@ def command() -> int:
 
 
 def _find(cd: str, overrides: Sequence[str]) -> tuple[str, Config, HookSet]:
-    if not os.path.isdir(cd):
-        raise Problem(f"{printable_line(cd)} is no directory", do="--cd DIR with one that is there", code=REFUSED)
-    folder = os.path.abspath(cd)
+    folder = working_folder(cd)
     config = load_config(find_home(os.environ), overrides=overrides).config
     found = with_settings(read_hook_files(HookPlace(folder, config.permissions().sandbox, str(config.home))), config)
     if config.hooks.plug_ins:
@@ -138,7 +138,7 @@ def trust(keys: tuple[str, ...], cd: str, yes: bool, config_overrides: tuple[str
 @user_command(
     "test",
     summary="run the hooks of an event, and show what they say",
-    more="They are told something made up; --input replaces members of it, by their names. Hooks that are tools of an "
+    more="Their input is made up; --input replaces members of it, by their names. Hooks that are tools of an "
     "MCP server fail here.",
     exit_codes={0: "nothing was refused", 1: "a hook has refused, or failed", 2: "wrong usage"},
     examples=(
@@ -148,7 +148,7 @@ def trust(keys: tuple[str, ...], cd: str, yes: bool, config_overrides: tuple[str
 )
 @click.argument("event", type=click.Choice(list(EVENTS)), metavar="EVENT")
 @_CD
-@click.option("--input", "given", metavar="JSON", default="{}", help="members of what the hooks are told")
+@click.option("--input", "given", metavar="JSON", default="{}", help="members of the input of the hooks")
 def test(event: str, cd: str, given: str, config_overrides: tuple[str, ...]) -> int:
     folder, config, found = _find(cd, config_overrides)
     made = _input(event, folder, config, given)
@@ -156,7 +156,17 @@ def test(event: str, cd: str, given: str, config_overrides: tuple[str, ...]) -> 
     if not matching:
         write(sys.stdout, f"No hook is called for {event} with this input.\n")
         return 0
-    outcomes = asyncio.run(_run_all([hook for hook in matching if hook.runs], made))
+
+    async def run_all() -> dict[str, HookOutcome]:
+        async with await Environment.connect() as environment:
+
+            async def here() -> Environment:
+                return environment
+
+            running = {hook.key: run_hook(hook, made, here) for hook in matching if hook.runs}
+            return dict(zip(running, await asyncio.gather(*running.values()), strict=True))
+
+    outcomes = asyncio.run(run_all())
     code = 0
     for hook in matching:
         outcome = outcomes.get(hook.key)
@@ -197,16 +207,6 @@ def _input(event: str, folder: str, config: Config, given: str) -> HookInput:
         return msgspec.convert({**made, **members, "hook_event_name": event}, EVENTS[event])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise Problem("--input cannot be used", why=printable_line(str(error)), code=REFUSED) from None
-
-
-async def _run_all(hooks: Sequence[Hook], made: HookInput) -> dict[str, HookOutcome]:
-    async with await Environment.connect() as environment:
-
-        async def here() -> Environment:
-            return environment
-
-        outcomes = await asyncio.gather(*(run_hook(hook, made, here) for hook in hooks))
-    return {hook.key: outcome for hook, outcome in zip(hooks, outcomes, strict=True)}
 
 
 for _each in (list_, trust, test):

@@ -14,25 +14,27 @@ from typing import Final
 
 import click
 
+from treadle.cli.completion import completing
 from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem, model_problem
 from treadle.cli.setup.provider_status import ask_tiny, key_variable, provider_keys, provider_names, usable_settings
 from treadle.cli.streams import FAILED, REFUSED, write, write_json, write_stderr
-from treadle.cli.terminal import Colors, printable_line, wants_color
-from treadle.cli.user_commands import UserCommand, completing, user_command
+from treadle.cli.terminal import Colors, wants_color
+from treadle.cli.user_commands import UserCommand, user_command
 from treadle.config import Config, ConfigError, Login, find_home
 from treadle.config.login import StoredKeys
 from treadle.llm import ModelError
 from treadle.llm.known_providers import KNOWN, OFFLINE, OPENAI
+from treadle.pages.safe_text import printable_line
 from treadle.secrets import hides_secret
 
 STATUS: Final = "status"
 # Keys have some hundred characters, tokens some thousand.
 _MAX_KEY_BYTES: Final = 64 * 1024
 _MORE: Final = """\
-The key is typed at a prompt that does not show it, or comes from standard input. It is kept in the home of Treadle, in
-a file that only you can read: OpenAI's in auth.json, as Codex keeps it, the others in keys.json. An environment
-variable with a key goes before what is kept.
+The key is typed at a prompt that does not show it, or comes from standard input. It is stored in the home of Treadle,
+in a file that only you can read: OpenAI's in auth.json, where Codex has it, the others in keys.json. An environment
+variable with a key goes before what is stored.
 
 `treadle login status` shows which providers have a key, and where. PROVIDER is a built-in one or a table
 [model_providers.NAME] of config.toml; without it, it is the one in use."""
@@ -56,7 +58,7 @@ class _LoginCommand(UserCommand):
     more=_MORE,
     exit_codes={
         0: "done; with `status`: some provider has a key",
-        1: "the key cannot be kept, or was not accepted; with `status`: there is no key",
+        1: "the key cannot be stored, or was not accepted; with `status`: there is no key",
         2: "wrong usage, or no key was given",
         130: "interrupted",
     },
@@ -93,7 +95,7 @@ def login(
 
     # Where the key is, what goes before it, and what to type next.
     config = usable_settings(config.home, config_overrides)  # which provider answers may have changed
-    lines = [f"the key for {name} is kept in {path}, for you alone"]
+    lines = [f"the key for {name} is stored in {path}, for you alone"]
     variable = key_variable(name, config)
     if variable is not None and os.environ.get(variable, "").strip():
         lines.append(f"  but {variable} is set in your environment, and goes before it: unset {variable}")
@@ -121,7 +123,7 @@ def login(
     try:
         answer = asyncio.run(ask_tiny(chosen, config))
     except ModelError as error:
-        raise model_problem(error, chosen, f"the key is kept, but {name} cannot be used with it") from None
+        raise model_problem(error, chosen, f"the key is stored, but {name} cannot be used with it") from None
     write(sys.stdout, f"{answer.what}, after {answer.seconds:.1f} s\n")
     return 0
 
@@ -233,8 +235,8 @@ def _show_status(config: Config, *, as_json: bool) -> int:
 @user_command(
     "logout",
     config=False,
-    more="Without PROVIDER it is the only one that a key is kept for. Environment variables are not touched.",
-    exit_codes={0: "forgotten", 1: "no such key is kept, or it cannot be removed", 2: "wrong usage"},
+    more="Without PROVIDER it is the only one that a key is stored for. Environment variables are not touched.",
+    exit_codes={0: "forgotten", 1: "no such key is stored, or it cannot be removed", 2: "wrong usage"},
     examples=("treadle logout anthropic", "treadle logout --all"),
 )
 @click.argument(
@@ -247,13 +249,13 @@ def logout(provider: str | None, everything: bool) -> int:
     if everything and provider is not None:
         raise Problem("a provider and --all do not go together", do="treadle logout --all", code=REFUSED)
     if not stored:
-        raise Problem("there is nothing to forget", why=f"no key is kept in {home}", do="treadle login status")
+        raise Problem("there is nothing to forget", why=f"no key is stored in {home}", do="treadle login status")
     if provider is None and len(stored) > 1 and not everything:
         why = f"there are keys for {', '.join(stored)}"
         raise Problem("which key shall be forgotten?", why=why, do="treadle logout PROVIDER, or --all", code=REFUSED)
     if provider is not None and provider not in stored:
         why = f"there are keys for {', '.join(stored)}"
-        raise Problem(f"no key is kept for {provider!r}", why=why, do="treadle login status", code=FAILED)
+        raise Problem(f"no key is stored for {provider!r}", why=why, do="treadle login status", code=FAILED)
     for name in stored if everything or provider is None else [provider]:
         if name == OPENAI:
             Login(home).logout()

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import click
 
+from treadle.cli.completion import completing
 from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_json
-from treadle.cli.terminal import printable_line, table_lines
-from treadle.cli.user_commands import completing, user_command, user_group
+from treadle.cli.terminal import table_lines
+from treadle.cli.user_commands import user_command, user_group
 from treadle.config import Config, find_home, load_config, write_values
 from treadle.config.home_files import read_document
 from treadle.config.layers import join_key
@@ -30,6 +31,7 @@ from treadle.llm.provider import shown_url
 from treadle.mcp.mcp_messages import McpError
 from treadle.mcp.oauth_login import OAuthLogin
 from treadle.mcp.oauth_tokens import TokenFile
+from treadle.pages.safe_text import printable_line
 from treadle.protocol.app.config import ConfigEdit
 from treadle.secrets import shown_argument
 
@@ -126,20 +128,14 @@ def add(
         if program[1:]:
             table["args"] = list(program[1:])
         if env:
-            table["env"] = dict(map(_variable, env))
+            if not all(all(word.partition("=")[:2]) for word in env):  # what it is, may be secret
+                what, why = "--env cannot be used as it is given", "it is no KEY=VALUE"
+                raise Problem(what, why=why, do="--env KEY=VALUE", code=REFUSED)
+            table["env"] = dict(word.split("=", 1) for word in env)
     edit = ConfigEdit(key_path=join_key((SECTION, name)), value=table, merge_strategy="replace")
     write_values(find_home(os.environ), [edit])
     write(sys.stdout, f"Added global MCP server '{name}'.\n")
     return 0
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise Problem(
-            "--env cannot be used as it is given", why="it is no KEY=VALUE", do="--env KEY=VALUE", code=REFUSED
-        )
-    return name, value
 
 
 @user_command(
@@ -316,7 +312,7 @@ def _auth(server: McpServerConfig) -> str:
 @user_command(
     "login",
     summary="log in to a server in the browser",
-    more="It prints an address and waits until you have logged in there. The token is kept in the home, for you alone.",
+    more="It prints an address and waits until you have logged in there. The token is stored in the home, yours alone.",
     exit_codes={
         0: "logged in",
         1: "not logged in",

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 from treadle.cli.own_process import start_logging
 from treadle.cli.problem import model_problem
 from treadle.cli.streams import write, write_json, write_stderr
-from treadle.cli.terminal import Colors, printable_line, wants_color
+from treadle.cli.terminal import Colors, wants_color
 from treadle.cli.user_commands import user_command
 from treadle.config import Config, ConfigError, Login, built_in_config, find_home, load_config
 from treadle.config.configuration import RUN_KEY_VARIABLE
@@ -33,6 +33,7 @@ from treadle.llm.model import Completed
 from treadle.llm.provider import ProviderConfig
 from treadle.llm.provider_model import ProviderModel
 from treadle.llm.provider_models import ModelListing, list_provider_models
+from treadle.pages.safe_text import printable_line
 
 
 def usable_settings(home: Path, overrides: Sequence[str] = ()) -> Config:

@@ -15,15 +15,17 @@ from typing import Any, Final
 import click
 import msgspec
 
-from treadle.cli.figures import plural
+from treadle.cli.completion import completing
 from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_json
-from treadle.cli.terminal import printable_line, table_lines
-from treadle.cli.user_commands import completing, user_command, user_group
+from treadle.cli.terminal import table_lines
+from treadle.cli.user_commands import user_command, user_group
 from treadle.config import Config, find_home, load_config, write_values
 from treadle.config.config_access import skill_edit
 from treadle.config.home_files import read_document
 from treadle.execution.project_files import ProjectFiles
+from treadle.pages.figures import plural
+from treadle.pages.safe_text import printable_line
 from treadle.skills.skill_files import FILE_NAME, PROJECT_FOLDERS, Skill, SkillSet, find_skills, is_enabled
 from treadle.skills.skill_reading import MAX_DESCRIPTION, MAX_NAME, NAME, read_skill
 from treadle.skills.skill_yaml import YamlError, split_document

@@ -14,10 +14,10 @@ from typing import Final
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from treadle.cli.figures import duration
-from treadle.cli.terminal import printable, printable_line
-from treadle.cli.threads.page import Heading
-from treadle.cli.view_blocks import (
+from treadle.pages.figures import duration
+from treadle.pages.page import BlockPage, Heading
+from treadle.pages.safe_text import printable, printable_line
+from treadle.pages.view_blocks import (
     Block,
     ChangeBlock,
     CommandBlock,
@@ -27,10 +27,8 @@ from treadle.cli.view_blocks import (
     PlanBlock,
     ThoughtBlock,
     ToolBlock,
-    item_blocks,
     shortened,
 )
-from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.notifications import TurnPlanStep
 from treadle.protocol.app.turns import Turn
 
@@ -45,49 +43,31 @@ _CODE_SPAN: Final = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
 
 
-class MarkdownPage:
-    def __init__(self) -> None:
-        self._heading: Heading | None = None
-        self._plan: Sequence[TurnPlanStep] = ()  # that of the turn, until it has its place
-
+class MarkdownPage(BlockPage):
     def head(self, heading: Heading) -> str:
-        self._heading = heading
+        self.heading = heading
         facts = [
             f"- {name}: {span(text) if name in ('thread', 'where', 'git', 'forked from') else plain(text)}\n"
             for name, text in [*heading.rows(), *heading.sums()]
         ]
         return f"# {plain(heading.title) or 'A conversation'}\n\n{''.join(facts)}"
 
-    def turn_begun(self, number: int, turn: Turn) -> str:
-        assert self._heading is not None
-        self._plan = self._heading.facts.of(turn.id).plan
-        figures = self._heading.turn_figures(turn)
+    def turn_head(self, number: int, figures: str) -> str:
         return f"\n## Turn {number}\n\n" + (f"*{plain(figures)}*\n" if figures else "")
 
-    def item(self, item: ThreadItem) -> str:
-        assert self._heading is not None
-        pieces: list[str] = []
-        for block in item_blocks(item, self._heading.thread.cwd):
-            pieces.append(f"\n{_block(block)}")
-            if isinstance(block, MessageBlock) and block.by == "user":
-                pieces.append(self._take_plan())
-        return "".join(pieces)
+    def block(self, block: Block) -> str:
+        return f"\n{_block(block)}"
 
-    def _take_plan(self) -> str:
-        plan, self._plan = self._plan, ()
-        steps = [f"- [{'x' if step.status == 'completed' else ' '}] {plain(step.step)}" for step in plan]
-        return "\n".join(["\n**Plan**\n", *steps, ""]) if steps else ""
+    def plan(self, steps: Sequence[TurnPlanStep]) -> str:
+        lines = [f"- [{'x' if step.status == 'completed' else ' '}] {plain(step.step)}" for step in steps]
+        return "\n".join(["\n**Plan**\n", *lines, ""])
 
-    def turn_ended(self, turn: Turn) -> str:
-        end = ""
+    def turn_end(self, turn: Turn) -> str:
         if turn.status == "failed":
             why = "" if turn.error is None else f" {plain(turn.error.message)}"
-            end = f"\n**The turn failed.**{why}\n"
-        elif turn.status == "interrupted":
-            end = "\n*The turn was interrupted.*\n"
-        elif turn.status == "inProgress":
-            end = "\n*The turn was still running.*\n"
-        return self._take_plan() + end
+            return f"\n**The turn failed.**{why}\n"
+        ends = {"interrupted": "\n*The turn was interrupted.*\n", "inProgress": "\n*The turn was still running.*\n"}
+        return ends.get(str(turn.status), "")
 
     def foot(self) -> str:
         return "\n---\n\n*Exported by Treadle.*\n"
@@ -141,7 +121,7 @@ def _folded(title: str, body: str) -> str:
 
 
 def _pictures(pictures: Sequence[Picture]) -> str:
-    """By name: a picture of the machine is not where the document is read."""
+    """The names of pictures: a picture of the machine is not where the document is read."""
     return "".join(f"\n*picture: {plain(_cut(picture.name, 200))}*\n" for picture in pictures)
 
 

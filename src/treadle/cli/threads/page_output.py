@@ -1,5 +1,6 @@
-"""Where a page goes: `export_file`, a file that is whole or not there (or what stands for one, such as /dev/stdout), or
-`Pager`, which shows a long text on a terminal with `less` or what `PAGER` names.
+"""How a page is written (`page_for` a format, `page_pieces`), and where it goes: `export_file`, a file that is whole or
+not there (or what stands for one, such as /dev/stdout), or `Pager`, which shows a long text on a terminal with `less`
+or what `PAGER` names.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +20,71 @@ from typing import Any, Final, Self, TextIO
 
 from treadle.cli.problem import Problem
 from treadle.cli.streams import REFUSED, write
+from treadle.cli.threads.markdown_page import MarkdownPage
+from treadle.cli.threads.thread_library import ThreadLibrary
+from treadle.pages.html_page import HtmlPage
+from treadle.pages.page import Heading, JsonPage, Page
+from treadle.pages.view_blocks import item_blocks
 
 # Leave at once when it fits on the screen, show colours, leave the text there afterwards. No other sequences than our
 # colours are in it.
 _LESS: Final = "FRX"
+
+
+_PAGES: Final[dict[str, Callable[[], Page]]] = {"md": MarkdownPage, "json": JsonPage, "html": HtmlPage}
+_SUFFIXES: Final = {".md": "md", ".markdown": "md", ".json": "json", ".html": "html", ".htm": "html"}
+FORMATS: Final = tuple(_PAGES)
+
+
+def page_for(kind: str | None, target: Path | None) -> Page:
+    """A page of this format, else of that which the name of the file tells, else Markdown."""
+    if kind is None and target is not None:
+        kind = _SUFFIXES.get(target.suffix.lower())
+        if kind is None:
+            raise Problem(
+                f"the name {target.name} does not tell the format",
+                do="a name that ends in .html, .md or .json, or --format",
+                code=REFUSED,
+            )
+    return _PAGES[kind or "md"]()
+
+
+async def page_pieces(
+    library: ThreadLibrary, heading: Heading, page: Page, *, last: int | None = None
+) -> AsyncGenerator[str, None]:
+    """A thread read page by page and written piece by piece; with `last`, so many turns of it."""
+    thread_id, count = heading.thread.id, len(heading.turns)
+    first = 0 if last is None else max(0, count - last)
+    yield page.head(heading)
+    places = {turn.id: place for place, turn in enumerate(heading.turns)}
+    at = first - 1  # the turn that is being written
+
+    def up_to(place: int) -> str:
+        """Ends the turn that is open, and begins those up to `place`: there may be some without items."""
+        nonlocal at
+        pieces = []
+        for number in range(at + 1, place + 1):
+            if number > first:
+                pieces.append(page.turn_ended(heading.turns[number - 1]))
+            pieces.append(page.turn_begun(number + 1, heading.turns[number]))
+        at = max(at, place)
+        return "".join(pieces)
+
+    async for turn_id, item in library.items(
+        thread_id, [turn.id for turn in heading.turns[first:]] if first else [None]
+    ):
+        if turn_id not in places:  # begun since the turns were read
+            break
+        yield up_to(places[turn_id])
+        if isinstance(page, HtmlPage) and page.pictures.seen is None:
+            pictures = [picture for block in item_blocks(item) for picture in getattr(block, "pictures", ())]
+            if any(picture.path is not None for picture in pictures):
+                page.pictures.seen = await library.seen_pictures(thread_id)
+        yield page.item(item)
+    if count > first:
+        yield up_to(count - 1)
+        yield page.turn_ended(heading.turns[-1])
+    yield page.foot()
 
 
 def check_target(path: Path, *, force: bool) -> None:

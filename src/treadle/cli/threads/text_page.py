@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import StringIO
-from typing import Final, Literal
+from typing import Final
 
-from treadle.cli.figures import duration
-from treadle.cli.terminal import Colors, printable, printable_line
-from treadle.cli.threads.page import Heading
-from treadle.cli.view_blocks import (
+from treadle.cli.terminal import Colors, file_address, make_console
+from treadle.pages.figures import duration
+from treadle.pages.page import BlockPage, Heading
+from treadle.pages.safe_text import printable, printable_line
+from treadle.pages.view_blocks import (
     Block,
     ChangeBlock,
     CommandBlock,
@@ -19,73 +20,65 @@ from treadle.cli.view_blocks import (
     PlanBlock,
     ThoughtBlock,
     ToolBlock,
-    item_blocks,
     shortened,
 )
-from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.notifications import TurnPlanStep
 from treadle.protocol.app.turns import Turn
 
 # Of an output and of a diff: the first lines and the last ones.
 HEAD_LINES: Final = 30
 TAIL_LINES: Final = 10
+# No terminal is too wide to read on.
+MAX_WIDTH: Final = 100
 _MAX_LINE: Final = 2_000
 _MARKS: Final = {"completed": "[x]", "inProgress": "[>]"}
 
 Rendering = Callable[[str], str]
 
 
-class TextPage:
+class TextPage(BlockPage):
     """`markdown` gives the lines of a message: as it is, or rendered for a terminal. With `hint` it ends with how to
-    go on."""
+    go on; with `links` the names of files can be clicked."""
 
-    def __init__(self, colors: Colors, markdown: Rendering = printable, *, hint: bool = False) -> None:
+    def __init__(
+        self, colors: Colors, markdown: Rendering = printable, *, hint: bool = False, links: bool = False
+    ) -> None:
+        super().__init__()
+        self._links = links
         self._hint = hint
         self._colors = colors
         self._markdown = markdown
-        self._heading: Heading | None = None
-        self._plan: Sequence[TurnPlanStep] = ()  # that of the turn, until it has its place
 
     def head(self, heading: Heading) -> str:
-        self._heading = heading
+        self.heading = heading
         rows = [*heading.rows(), *heading.sums()]
         width = max(len(name) for name, _ in rows) + 2
         facts = [f"{self._colors.dim(name)}{' ' * (width - len(name))}{printable_line(text)}" for name, text in rows]
         return _lines(self._colors.bold(printable_line(heading.title)), *facts)
 
-    def turn_begun(self, number: int, turn: Turn) -> str:
-        assert self._heading is not None
-        self._plan = self._heading.facts.of(turn.id).plan
-        figures = " · ".join(filter(None, (f"turn {number}", self._heading.turn_figures(turn))))
-        return _lines("", self._colors.dim(f"── {figures} ──"))
+    def turn_head(self, number: int, figures: str) -> str:
+        title = " · ".join(filter(None, (f"turn {number}", figures)))
+        return _lines("", self._colors.dim(f"── {title} ──"))
 
-    def item(self, item: ThreadItem) -> str:
-        assert self._heading is not None
-        pieces: list[str] = []
-        for block in item_blocks(item, self._heading.thread.cwd):
-            pieces.append(f"\n{self._block(block)}")
-            if isinstance(block, MessageBlock) and block.by == "user":
-                pieces.append(self._take_plan())
-        return "".join(pieces)
-
-    def turn_ended(self, turn: Turn) -> str:
-        end = ""
+    def turn_end(self, turn: Turn) -> str:
         if turn.status == "failed":
             why = "it failed" if turn.error is None else printable(turn.error.message)
-            end = _lines("", self._colors.red(f"failed: {why}"))
-        elif turn.status in ("interrupted", "inProgress"):
-            end = _lines("", self._colors.red("interrupted" if turn.status == "interrupted" else "still running"))
-        return self._take_plan() + end
+            return _lines("", self._colors.red(f"failed: {why}"))
+        if turn.status in ("interrupted", "inProgress"):
+            return _lines("", self._colors.red("interrupted" if turn.status == "interrupted" else "still running"))
+        return ""
 
     def foot(self) -> str:
-        if not self._hint or self._heading is None:
+        if not self._hint:
             return ""
-        return _lines("", self._colors.dim(f'go on: treadle exec resume {self._heading.thread.id} "…"'))
+        return _lines("", self._colors.dim(f'go on: treadle exec resume {self.heading.thread.id} "…"'))
 
-    def _take_plan(self) -> str:
-        plan, self._plan = self._plan, ()
-        steps = [f"  {_MARKS.get(str(step.status), '[ ]')} {printable_line(step.step)}" for step in plan]
-        return _lines("", self._colors.cyan("plan"), *steps) if steps else ""
+    def plan(self, steps: Sequence[TurnPlanStep]) -> str:
+        lines = [f"  {_MARKS.get(str(step.status), '[ ]')} {printable_line(step.step)}" for step in steps]
+        return _lines("", self._colors.cyan("plan"), *lines)
+
+    def block(self, block: Block) -> str:
+        return f"\n{self._block(block)}"
 
     def _block(self, block: Block) -> str:
         colors = self._colors
@@ -113,7 +106,10 @@ class TextPage:
                 return _lines(title, *result, *self._pictures(block.pictures), *self._end(block))
             case ChangeBlock():
                 outcome = "" if block.made else f" ({block.status})"
-                title = f"{block.verb} {printable_line(block.path)}{outcome}  +{block.added} −{block.removed}"
+                name = printable_line(block.path)
+                if self._links and block.file:
+                    name = f"\x1b]8;;{file_address(block.file)}\x1b\\{name}\x1b]8;;\x1b\\"
+                title = f"{block.verb} {name}{outcome}  +{block.added} −{block.removed}"
                 paints = {"+": colors.green, "-": colors.red, "@": colors.cyan}
                 lines = [f"  {paints.get(line[:1], str)(line)}" for line in _short(list(block.lines))]
                 return _lines((colors.bold if block.made else colors.red)(title), *lines)
@@ -135,15 +131,11 @@ class TextPage:
 
 def markdown_for(width: int, *, colors: bool) -> Rendering:
     """Messages as `treadle exec` shows them on a terminal of this width."""
-    from rich.console import Console  # rich takes 60 ms
-
-    from treadle.cli.turn.rich_blocks import markdown
+    from treadle.cli.turn.rich_blocks import markdown  # rich takes 60 ms
 
     def rendered(text: str) -> str:
         out = StringIO()
-        system: Literal["standard"] | None = "standard" if colors else None
-        screen = Console(file=out, width=width, force_terminal=True, color_system=system, highlight=False, emoji=False)
-        screen.print(markdown(text))
+        make_console(out, "always" if colors else "never", width=width).print(markdown(text))
         return out.getvalue()
 
     return rendered

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -20,13 +20,20 @@ from treadle.agent.turn.pending_input import IMAGE_OPENING
 from treadle.cli.in_process import open_client, server_of
 from treadle.cli.problem import Problem
 from treadle.cli.streams import REFUSED
-from treadle.cli.thread_choice import find_threads, is_thread_id, newest_threads, read_thread, several_meant
-from treadle.cli.threads.page import Heading, ThreadExtras
-from treadle.cli.view_blocks import sent_key
+from treadle.cli.thread_choice import (
+    all_threads,
+    find_threads,
+    is_thread_id,
+    newest_threads,
+    read_thread,
+    several_meant,
+)
 from treadle.client import AsyncAppServerClient
 from treadle.config import Config, find_home, load_config
 from treadle.config.configuration import secret_values, secret_variables
 from treadle.config.login import Login, StoredKeys
+from treadle.pages.page import Heading, ThreadExtras
+from treadle.pages.view_blocks import sent_key
 from treadle.protocol.app.base import convert, encode
 from treadle.protocol.app.items import ThreadItem
 from treadle.protocol.app.ours import (
@@ -46,14 +53,16 @@ from treadle.protocol.app.thread_methods import ThreadDeleteParams
 from treadle.protocol.app.threads import Thread
 from treadle.protocol.app.turns import Turn
 from treadle.secrets import LEAST, redact, secrets_in
+from treadle.server.child_threads import stored_below
 
 T = TypeVar("T")
-Among: TypeAlias = Literal["all", "kept", "archived"]
+Among: TypeAlias = Literal["all", "listed", "archived"]
 
 _ITEMS = _EVENTS = 50  # one may have a mebibyte
 _TURNS = 500
 # Usage is reported after every response of the model: it is among the last events.
 _LAST_EVENTS: Final = 60
+_RECENT_EVENTS: Final = 2000
 
 
 @asynccontextmanager
@@ -96,7 +105,7 @@ class ThreadLibrary:
         return list({thread.id: thread for thread in found}.values())
 
     async def _find(self, word: str, among: Among) -> Thread:
-        archived = {"all": (False, True), "kept": (False,), "archived": (True,)}[among]
+        archived = {"all": (False, True), "listed": (False,), "archived": (True,)}[among]
         matches = await find_threads(self._client, word, archived=archived, id_anywhere=among == "all")
         found = [self._thread(thread) for thread in matches]
         if len(found) == 1:
@@ -105,10 +114,10 @@ class ThreadLibrary:
             raise several_meant(word, found)
         if among == "all" and is_thread_id(word):
             raise Problem(f"there is no thread {word}", do="treadle threads list")
-        which = {"all": "", "kept": " that is not archived", "archived": " that is archived"}[among]
+        which = {"all": "", "listed": " that is not archived", "archived": " that is archived"}[among]
         short = len(word) < 4 and re.fullmatch(r"[0-9a-fA-F-]+", word)
         raise Problem(
-            f"there is no thread{which} that is called {word!r}, or whose id begins so",
+            f"there is no thread{which} that is called {word!r}, or whose id begins or ends so",
             why="of an id at least 4 characters are needed" if short else None,
             do="treadle threads list --archived" if among == "archived" else "treadle threads list",
         )
@@ -117,8 +126,14 @@ class ThreadLibrary:
         """So many threads, the one used last first."""
         return [self._thread(found) for found in await newest_threads(self._client, limit, archived=archived, cwd=cwd)]
 
+    async def all(self, cwd: str) -> AsyncGenerator[Thread, None]:
+        """The threads that are not archived, those of a directory first."""
+        async with aclosing(all_threads(self._client, cwd)) as threads:
+            async for thread in threads:
+                yield self._thread(thread)
+
     async def read(self, thread_id: str) -> Thread | None:
-        """None when there is no such thread."""
+        """The thread with this id; None when there is no such thread."""
         found = await read_thread(self._client, thread_id)
         return None if found is None else self._thread(found)
 
@@ -147,8 +162,9 @@ class ThreadLibrary:
             facts.take((await self._events(thread_id, after, _LAST_EVENTS)).data)
         return facts
 
-    async def heading(self, thread: Thread) -> Heading:
-        """All that is known before the items are read."""
+    async def heading(self, thread: Thread, *, recent: bool = False) -> Heading:
+        """What is known of a thread before its items are read. `recent`: of a long thread, the plans and figures of its
+        last turns alone, which takes no time."""
         turns: list[Turn] = []
         cursor = None
         while True:
@@ -161,6 +177,8 @@ class ThreadLibrary:
             if cursor is None:
                 break
         facts = ThreadExtras(clean=self._redaction.json)
+        if recent:
+            facts.seq = max(0, (await self._events(thread.id, 0, 1)).last_seq - _RECENT_EVENTS)
         more = True
         while more:
             page = await self._events(thread.id, facts.seq, _EVENTS)
@@ -168,17 +186,30 @@ class ThreadLibrary:
             more = page.has_more and bool(page.data)
         return Heading(thread, tuple(turns), facts)
 
-    async def items(self, thread_id: str) -> AsyncIterator[tuple[str, ThreadItem]]:
-        """All items in their order, each with the id of its turn. A page of them is in memory at a time."""
-        cursor = None
-        while True:
-            params = ThreadItemsListParams(thread_id=thread_id, cursor=cursor, limit=_ITEMS)
-            page = await self._client.thread_items_list(params)
-            for entry in page.data:
-                yield entry.turn_id, convert(self._redaction.json(encode(entry.item)), ThreadItem)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+    async def sub_agents(self, thread_id: str) -> int:
+        """How many threads work for this one, and go with it."""
+        return len(await stored_below(await server_of(self._client).store(), thread_id))
+
+    async def items(
+        self, thread_id: str, turn_ids: Sequence[str | None] = (None,)
+    ) -> AsyncIterator[tuple[str, ThreadItem]]:
+        """All items in their order, or those of some turns; each with the id of its turn. A page of them is in memory
+        at a time."""
+        for turn_id in turn_ids:
+            cursor, more = None, True
+            while more:
+                params = ThreadItemsListParams(thread_id=thread_id, turn_id=turn_id, cursor=cursor, limit=_ITEMS)
+                page = await self._client.thread_items_list(params)
+                for entry in page.data:
+                    yield entry.turn_id, convert(self._redaction.json(encode(entry.item)), ThreadItem)
+                cursor = page.next_cursor
+                more = cursor is not None
+
+    async def last_items(self, thread_id: str) -> list[ThreadItem]:
+        """The items of the last turn."""
+        params = {"threadId": thread_id, "limit": 1, "sortDirection": "desc", "itemsView": "full"}
+        turns = (await self._client.thread_turns_list(params)).data
+        return [convert(self._redaction.json(encode(item)), ThreadItem) for turn in turns for item in turn.items]
 
     async def seen_pictures(self, thread_id: str) -> dict[str, list[str]]:
         """The pictures of files that the model got, as `data:` addresses: by the id of the call that looked at one, or
@@ -239,7 +270,7 @@ class Redaction:
 
 
 def redaction_for(config: Config, environ: Mapping[str, str]) -> Redaction:
-    """By the names in the environment, by what the settings say is a key, and by the logins."""
+    """The redaction of all keys that this machine knows: of the environment, the settings and the logins."""
     stored = (Login(config.home).api_key(), *StoredKeys(config.home).secrets())
     named = (environ.get(name) for name in secret_variables(config.document))
     known = {key for key in (*stored, *named, *secret_values(config.document), *secrets_in(environ)) if key}

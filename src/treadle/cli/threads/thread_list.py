@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from treadle.cli.figures import at_home, count, money, when
-from treadle.cli.terminal import printable, printable_line
-from treadle.cli.thread_choice import SHORT, title_of
-from treadle.cli.threads.page import ThreadExtras, usage_members
+from treadle.cli.thread_choice import short_id
+from treadle.pages.figures import at_home, count, money, when
+from treadle.pages.page import ThreadExtras, title_of, usage_members
+from treadle.pages.safe_text import printable, printable_line
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.threads import Thread
 
@@ -88,7 +88,7 @@ def _cell(text: str, size: int, style: str, *, from_end: bool, right: bool) -> T
 def _cells(row: Row, now: float, home: str) -> dict[str, str]:
     thread, facts = row.thread, row.facts
     return {
-        "id": thread.id[:SHORT],
+        "id": short_id(thread.id),
         "thread": printable_line(title_of(thread)) or "(nothing said yet)",
         "where": printable_line(at_home(thread.cwd, home)),
         "model": printable_line(thread.model or thread.model_provider),
@@ -171,14 +171,14 @@ def hits_for_terminal(hits: Sequence[Hit], term: str, now: float) -> Group:
         title = printable_line(title_of(thread))
         shown.append(
             Text.assemble(
-                (thread.id[:SHORT], "cyan"), "  ", (title, "bold"), "  ", (when(thread.updated_at, now), "dim")
+                (short_id(thread.id), "cyan"), "  ", (title, "bold"), "  ", (when(thread.updated_at, now), "dim")
             )
         )
         for hit in some:
             text, spans = plain_snippet(hit, term)
             line = Text(text)
             for start, end in spans:
-                line.stylize("bold yellow", start, end)
+                line.stylize("bold underline", start, end)
             shown.append(Padding(line, (0, 0, 0, 2)))
     return Group(*shown)
 

@@ -5,31 +5,26 @@ Nothing is deleted that was not confirmed.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
-from treadle.cli.figures import moment, plural
+from treadle.cli.completion import complete_threads
 from treadle.cli.own_process import start_logging
 from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_stderr
-from treadle.cli.terminal import Colors, console, is_terminal, printable_line, wants_color
-from treadle.cli.thread_choice import SHORT, label, title_of
-from treadle.cli.threads.html_page import HtmlPage
-from treadle.cli.threads.markdown_page import MarkdownPage
-from treadle.cli.threads.page import Heading, JsonPage, Page
-from treadle.cli.threads.page_output import Pager, check_target, export_file
-from treadle.cli.threads.text_page import TextPage, markdown_for
-from treadle.cli.threads.thread_library import ThreadLibrary, open_library, run_with_library
+from treadle.cli.terminal import Colors, console, is_terminal, wants_color
+from treadle.cli.thread_choice import label
+from treadle.cli.threads.page_output import FORMATS, Pager, check_target, export_file, page_for, page_pieces
+from treadle.cli.threads.text_page import MAX_WIDTH, TextPage, markdown_for
+from treadle.cli.threads.thread_library import ThreadLibrary, run_with_library
 from treadle.cli.threads.thread_list import (
     Hit,
     Row,
@@ -41,44 +36,20 @@ from treadle.cli.threads.thread_list import (
     table,
 )
 from treadle.cli.user_commands import color_option, user_command, user_group
-from treadle.cli.view_blocks import item_blocks
-from treadle.config import find_home
-from treadle.errors import RpcError, TreadleError
+from treadle.errors import RpcError
+from treadle.pages.figures import moment, plural
+from treadle.pages.page import Heading, JsonPage, Page
+from treadle.pages.safe_text import printable_line
 from treadle.protocol.app.threads import Thread
 
 _CODES: Final = {0: "done", 1: "there is no such thread, or it did not work", 2: "wrong usage or configuration"}
 _WHICH: Final = """\
-THREAD is an id of `treadle threads list`, the beginning of one (4 characters or more), or the name of a thread."""
+THREAD is an id of `treadle threads list`, the beginning or the end of one (4 characters or more), or the name of a
+thread. On a terminal it can be left out: then you choose from a list."""
 _CHANGE_CODES: Final = {**_CODES, 2: "wrong usage; nothing was changed"}
-_WHICH_FEW: Final = "THREAD is an id, the beginning of one (4 characters or more), or a name."
-_FORMATS: Final[dict[str, Callable[[], Page]]] = {"md": MarkdownPage, "json": JsonPage, "html": HtmlPage}
-_SUFFIXES: Final = {".md": "md", ".markdown": "md", ".json": "json", ".html": "html", ".htm": "html"}
-_MAX_WIDTH: Final = 100
-
-# Threads that a shell offers where one is to be typed.
-OFFERED: Final = 20
-
-
-def complete_threads(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The newest threads with their titles, by short ids. Nothing when threads cannot be read: a shell has no place for
-    a complaint."""
-    if not find_home(os.environ).is_dir():  # nothing is made by pressing a key
-        return []
-
-    async def newest() -> list[Thread]:
-        async with open_library() as library:
-            return await library.newest(OFFERED, archived=ctx.command.name == "unarchive")
-
-    try:
-        threads = asyncio.run(newest())
-    except (TreadleError, OSError):
-        return []
-    return [
-        CompletionItem(thread.id[:SHORT], help=printable_line(title_of(thread)))
-        for thread in threads
-        if thread.id.startswith(typed.lower())
-    ]
-
+# As many are listed with numbers, where a terminal cannot move its cursor.
+_NUMBERED: Final = 20
+_WHICH_FEW: Final = "THREAD is an id, the beginning or end of one (4 characters or more), or a name."
 
 _thread_argument: Final = click.argument("thread", required=False, shell_complete=complete_threads)
 _threads_argument: Final = click.argument("threads", nargs=-1, metavar="THREAD...", shell_complete=complete_threads)
@@ -87,7 +58,7 @@ _last_option: Final = click.option("--last", is_flag=True, help="the thread that
 
 @user_group(
     "threads",
-    more="They are kept in the home of Treadle, whichever program or server made them.",
+    more="They are stored in the home of Treadle, whichever program or server made them.",
     examples=(
         "treadle threads list",
         "treadle threads show --last",
@@ -152,7 +123,7 @@ def list_threads(
     exit_codes=_CODES,
     examples=(
         "treadle threads show --last",
-        "treadle threads show 01a1e129",
+        "treadle threads show 4c2e90b7",
         "treadle threads show --last --json | jq",
     ),
 )
@@ -161,13 +132,15 @@ def list_threads(
 @click.option("--json", "as_object", is_flag=True, help="the thread of the protocol with its turns, as JSON")
 @color_option
 def show(thread: str | None, last: bool, as_object: bool, color: str, config_overrides: tuple[str, ...]) -> int:
+    words = _named_or_chosen(thread, last=last, overrides=config_overrides)
+
     async def work(library: ThreadLibrary) -> None:
-        (found,) = await library.choose([thread] if thread else [], last=last)
+        (found,) = await library.choose(words, last=last)
         if as_object:
             await _write_to_stdout(library, found, JsonPage())
         elif is_terminal(sys.stdout):
             painted = wants_color(color, sys.stdout, os.environ)
-            width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
+            width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
             page = TextPage(Colors(painted), markdown_for(width, colors=painted), hint=True)
             with Pager() as pager:
                 await _write(library, found, page, pager.write)
@@ -178,41 +151,30 @@ def show(thread: str | None, last: bool, as_object: bool, color: str, config_ove
     return 0
 
 
-async def page_pieces(library: ThreadLibrary, thread: Thread, page: Page) -> AsyncGenerator[str, None]:
-    """A thread read page by page and written piece by piece."""
-    heading = await library.heading(thread)
-    yield page.head(heading)
-    places = {turn.id: place for place, turn in enumerate(heading.turns)}
-    at = -1  # the turn that is being written
+def _named_or_chosen(thread: str | None, *, last: bool, overrides: Sequence[str]) -> list[str]:
+    """The word for a thread: what was typed, else what a person chooses from a list, if one is there."""
+    if thread or last or not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+        return [thread] if thread else []
+    title = "Which thread?"
+    if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        # prompt_toolkit takes 100 ms: loaded when somebody chooses
+        from treadle.cli.chat.picker import pick, threads_to_pick
 
-    def up_to(place: int) -> str:
-        """Ends the turn that is open, and begins those up to `place`: there may be some without items."""
-        nonlocal at
-        pieces = []
-        for number in range(at + 1, place + 1):
-            if number > 0:
-                pieces.append(page.turn_ended(heading.turns[number - 1]))
-            pieces.append(page.turn_begun(number + 1, heading.turns[number]))
-        at = max(at, place)
-        return "".join(pieces)
-
-    async for turn_id, item in library.items(thread.id):
-        if turn_id not in places:  # begun since the turns were read
-            break
-        yield up_to(places[turn_id])
-        if isinstance(page, HtmlPage) and page.pictures.seen is None:
-            pictures = [picture for block in item_blocks(item) for picture in getattr(block, "pictures", ())]
-            if any(picture.path is not None for picture in pictures):
-                page.pictures.seen = await library.seen_pictures(thread.id)
-        yield page.item(item)
-    if heading.turns:
-        yield up_to(len(heading.turns) - 1)
-        yield page.turn_ended(heading.turns[-1])
-    yield page.foot()
+        cwd = str(Path.cwd())
+        chosen = run_with_library(lambda library: pick(title, sys.stderr, **threads_to_pick(library, cwd)), overrides)
+    else:
+        newest = run_with_library(lambda library: library.newest(_NUMBERED), overrides)
+        for number, each in enumerate(newest, 1):
+            write_stderr(f"{number:3}  {printable_line(label(each))}")
+        numbers = click.IntRange(1, len(newest))
+        chosen = newest[click.prompt(title, type=numbers, err=True) - 1] if newest else None
+    if chosen is None:
+        raise click.Abort
+    return [chosen.id]
 
 
 async def _write(library: ThreadLibrary, thread: Thread, page: Page, out: Callable[[str], Any]) -> None:
-    async with aclosing(page_pieces(library, thread, page)) as pieces:
+    async with aclosing(page_pieces(library, await library.heading(thread), page)) as pieces:
         async for piece in pieces:
             out(piece)
 
@@ -280,35 +242,27 @@ one, are taken out; the rest is as it was said. Long outputs are cut, except in 
     exit_codes=_CODES,
     examples=(
         "treadle threads export --last -o thread.html",
-        "treadle threads export 01a1e129 --format md > thread.md",
+        "treadle threads export 4c2e90b7 --format md > thread.md",
         "treadle threads export --last --format json | jq '.turns | length'",
     ),
 )
 @_thread_argument
 @_last_option
-@click.option(
-    "-f", "--format", "kind", type=click.Choice(tuple(_FORMATS)), help="else by the name of the file, else md"
-)
+@click.option("-f", "--format", "kind", type=click.Choice(FORMATS), help="else by the name of the file, else md")
 @click.option("-o", "--output", metavar="FILE", help="where to; nothing or - is standard output")
 @click.option("--force", is_flag=True, help="replace a file that is there")
 def export(
     thread: str | None, last: bool, kind: str | None, output: str | None, force: bool, config_overrides: tuple[str, ...]
 ) -> int:
     target = None if output in (None, "-") else Path(output)
-    if kind is None and target is not None:
-        kind = _SUFFIXES.get(target.suffix.lower())
-        if kind is None:
-            raise Problem(
-                f"the name {target.name} does not tell the format",
-                do="a name that ends in .html, .md or .json, or --format",
-                code=REFUSED,
-            )
-    page = _FORMATS[kind or "md"]()
+    page = page_for(kind, target)
     if target is not None:
         check_target(target, force=force)
 
+    words = _named_or_chosen(thread, last=last, overrides=config_overrides)
+
     async def work(library: ThreadLibrary) -> None:
-        (found,) = await library.choose([thread] if thread else [], last=last)
+        (found,) = await library.choose(words, last=last)
         if target is None:
             await _write_to_stdout(library, found, page)
             return
@@ -326,20 +280,15 @@ def export(
 
 @user_command(
     "archive",
-    summary="put threads away: they are kept, and no longer listed",
+    summary="archive threads: they stay stored, and are no longer listed",
     more=_WHICH_FEW,
     exit_codes=_CHANGE_CODES,
-    examples=("treadle threads archive 01a1e129", "treadle threads list --archived"),
+    examples=("treadle threads archive 4c2e90b7", "treadle threads list --archived"),
 )
 @_threads_argument
 @_last_option
 def archive(threads: tuple[str, ...], last: bool, config_overrides: tuple[str, ...]) -> int:
-    async def work(library: ThreadLibrary) -> None:
-        found = await library.choose(threads, last=last, among="kept")
-        await _each(found, library.archive, "archived")
-
-    run_with_library(work, config_overrides)
-    return 0
+    return _move(threads, last, config_overrides, to_archive=True)
 
 
 @user_command(
@@ -347,16 +296,22 @@ def archive(threads: tuple[str, ...], last: bool, config_overrides: tuple[str, .
     summary="list archived threads again",
     more=_WHICH_FEW,
     exit_codes=_CHANGE_CODES,
-    examples=("treadle threads unarchive 01a1e129",),
+    examples=("treadle threads unarchive 4c2e90b7",),
 )
 @_threads_argument
 @_last_option
 def unarchive(threads: tuple[str, ...], last: bool, config_overrides: tuple[str, ...]) -> int:
-    async def work(library: ThreadLibrary) -> None:
-        found = await library.choose(threads, last=last, among="archived")
-        await _each(found, library.unarchive, "unarchived")
+    return _move(threads, last, config_overrides, to_archive=False)
 
-    run_with_library(work, config_overrides)
+
+def _move(threads: Sequence[str], last: bool, overrides: Sequence[str], *, to_archive: bool) -> int:
+    async def work(library: ThreadLibrary) -> None:
+        if to_archive:
+            await _each(await library.choose(threads, last=last, among="listed"), library.archive, "archived")
+        else:
+            await _each(await library.choose(threads, last=last, among="archived"), library.unarchive, "unarchived")
+
+    run_with_library(work, overrides)
     return 0
 
 
@@ -366,41 +321,42 @@ def unarchive(threads: tuple[str, ...], last: bool, config_overrides: tuple[str,
     more=f"""\
 {_WHICH_FEW} It asks first; where nobody can be asked, --yes is needed. Files that agents have changed stay.""",
     exit_codes=_CHANGE_CODES,
-    examples=("treadle threads delete 01a1e129", "treadle threads delete --yes 01a1e129 01a1e12a"),
+    examples=("treadle threads delete 4c2e90b7", "treadle threads delete --yes 4c2e90b7 91d0f3a2"),
 )
 @_threads_argument
 @_last_option
 @click.option("-y", "--yes", is_flag=True, help="do not ask")
 def delete(threads: tuple[str, ...], last: bool, yes: bool, config_overrides: tuple[str, ...]) -> int:
-    async def look(library: ThreadLibrary) -> list[Heading]:
-        return [await library.heading(thread) for thread in await library.choose(threads, last=last)]
+    async def look(library: ThreadLibrary) -> list[tuple[Heading, int]]:
+        chosen = await library.choose(threads, last=last)
+        return [(await library.heading(thread), await library.sub_agents(thread.id)) for thread in chosen]
 
     async def work(library: ThreadLibrary) -> None:
-        await _each([heading.thread for heading in headings], library.delete, "deleted")
+        await _each([heading.thread for heading, _ in lost], library.delete, "deleted")
 
-    headings = run_with_library(look, config_overrides)
+    lost = run_with_library(look, config_overrides)
     # Asked between the two: in an event loop Ctrl-C would not end a question.
-    if not yes and not _confirmed(headings):
+    if not yes and not _confirmed(lost):
         write_stderr("nothing was deleted")
         return FAILED
     run_with_library(work, config_overrides)
     return 0
 
 
-def _confirmed(headings: Sequence[Heading]) -> bool:
+def _confirmed(lost: Sequence[tuple[Heading, int]]) -> bool:
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise Problem(
-            f"{plural(len(headings), 'thread')} would be lost for good",
+            f"{plural(len(lost), 'thread')} would be lost for good",
             why="nobody can be asked here",
             do="the same with --yes, or `treadle threads archive` to keep them out of sight",
             code=REFUSED,
         )
     write_stderr("This is lost for good, with all messages, outputs and token counts (files stay as they are):")
-    for heading in headings:
-        begun = moment(heading.thread.created_at, heading.zone)
-        write_stderr(
-            f"  {printable_line(label(heading.thread))}  ({plural(len(heading.turns), 'turn')}, begun {begun})"
-        )
+    for heading, agents in lost:
+        facts = [plural(len(heading.turns), "turn"), f"begun {moment(heading.thread.created_at, heading.zone)}"]
+        if agents:
+            facts.append(f"with {plural(agents, 'sub-agent')}")
+        write_stderr(f"  {printable_line(label(heading.thread))}  ({', '.join(facts)})")
     return click.confirm("Delete?", default=False, err=True)
 
 

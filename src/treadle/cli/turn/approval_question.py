@@ -14,10 +14,10 @@ from msgspec import UNSET, Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from treadle.cli.terminal import printable, printable_line
 from treadle.cli.turn.rich_blocks import Hanging, beneath, drawn_change, signed
-from treadle.cli.view_blocks import WARNING, ChangeBlock
 from treadle.errors import INVALID_REQUEST, RpcError
+from treadle.pages.safe_text import printable, printable_line
+from treadle.pages.view_blocks import WARNING, ChangeBlock
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
@@ -30,6 +30,8 @@ from treadle.protocol.app.approvals import (
     PermissionsRequestApprovalResponse,
     RequestPermissionProfile,
 )
+from treadle.protocol.app.base import convert
+from treadle.protocol.app.methods import SERVER_REQUESTS
 from treadle.tools.command.command_shell import asked
 
 _LABELS: Final[Mapping[Decision, tuple[str, str]]] = {
@@ -93,10 +95,21 @@ class Question(Struct, frozen=True, kw_only=True):
         return next((choice for choice in self.choices if word and word in (choice.key, choice.short_label)), None)
 
     def blocks(self) -> list[RenderableType]:
-        """All of it, as it stands above the place where the answer is typed."""
+        """The whole question, as it stands above the place where the answer is typed."""
         reason = [Hanging(Text("  why: ", "dim"), Text(printable(self.reason)))] if self.reason else []
         choices = [Hanging(Text(f"  {choice.key}  ", "bold cyan"), Text(choice.label)) for choice in self.choices]
-        return [signed(WARNING, Text(self.title, "bold yellow")), *self.subject, *reason, *choices]
+        return [signed(WARNING, Text(self.title, "bold")), *self.subject, *reason, *choices]
+
+
+def params_of_request(method: str, params: Any) -> Any:
+    """The params of a server's request. Raises `RpcError` for one that is not known or not understood."""
+    record = SERVER_REQUESTS.get(method)
+    if record is None:
+        raise no_answer(method)
+    try:
+        return convert(params, record.params)
+    except msgspec.ValidationError:
+        raise no_answer(method) from None
 
 
 def approval_question(method: str, params: Any, changes: Sequence[ChangeBlock] | None = None) -> Question | None:
@@ -172,7 +185,10 @@ def _permissions(params: PermissionsRequestApprovalParams) -> Question:
     if (files := wanted.file_system) is not None:
         lines += [f"read {path}" for path in files.read or ()]
         lines += [f"write {path}" for path in files.write or ()]
-        lines += [f"{entry.access} {_path_name(entry.path)}" for entry in files.entries or ()]
+        for entry in files.entries or ():
+            path: Any = entry.path  # a path, a pattern, or a place by its name
+            place = getattr(getattr(path, "value", None), "kind", path)
+            lines.append(f"{entry.access} {getattr(path, 'path', None) or getattr(path, 'pattern', None) or place}")
     if wanted.network is not None and wanted.network.enabled:
         lines.append("use the network")
     lines = [printable_line(line) for line in lines]
@@ -197,11 +213,6 @@ def _permissions(params: PermissionsRequestApprovalParams) -> Question:
     )
 
 
-def _path_name(path: Any) -> str:
-    value = getattr(path, "value", None)
-    return str(getattr(path, "path", None) or getattr(path, "pattern", None) or getattr(value, "kind", path))
-
-
 def _elicitation(params: McpServerElicitationRequestParams) -> Question:
     """A form cannot be filled in here: then there is only no."""
     if isinstance(params.meta, Mapping) and params.meta.get("codex_approval_kind") == "mcp_tool_call":
@@ -213,9 +224,7 @@ def _elicitation(params: McpServerElicitationRequestParams) -> Question:
     if params.url:
         subject.append(Hanging(Text("  open ", "dim"), Text(printable_line(params.url))))
     if has_fields:
-        subject.append(
-            Hanging(Text("  "), Text("it wants a form to be filled in, which cannot be done here", "yellow"))
-        )
+        subject.append(Hanging(Text("  "), Text("it wants a form to be filled in, which cannot be done here")))
     accepted = McpServerElicitationRequestResponse(action="accept", content={})
     yes = () if has_fields else (ApprovalChoice(key="y", label="yes", answer=accepted, allows=True),)
     cancelled = McpServerElicitationRequestResponse(action="cancel")

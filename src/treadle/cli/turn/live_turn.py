@@ -12,21 +12,19 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TextIO
 
-import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.text import Text
 
 from treadle.cli.streams import OutputFailed
-from treadle.cli.terminal import LiveArea, printable, printable_line
-from treadle.cli.turn.approval_question import ApprovalChoice, Question, approval_question, no_answer
+from treadle.cli.terminal import LiveArea
+from treadle.cli.turn.approval_question import ApprovalChoice, Question, approval_question, no_answer, params_of_request
 from treadle.cli.turn.rich_blocks import Hanging, note
 from treadle.cli.turn.turn_header import TurnHeader, confinement
 from treadle.cli.turn.turn_renderer import TurnRenderer
-from treadle.protocol.app.base import convert
-from treadle.protocol.app.methods import SERVER_REQUESTS
+from treadle.pages.safe_text import printable, printable_line
 from treadle.protocol.app.turns import Turn
 
 # The end of input, as a line has it and as a key.
@@ -54,7 +52,6 @@ class LiveTurn:
         self._holds_answer = holds_answer
         self._began = time.monotonic()
         self.renderer: TurnRenderer = TurnRenderer(self._began)
-        self._waiting: list[RenderableType] | None = None  # what happens while somebody is asked
         self._area = LiveArea(
             stream,
             lambda width, height: self.renderer.live(time.monotonic(), width, height),
@@ -63,16 +60,16 @@ class LiveTurn:
         )
 
     def started(self, started: Any) -> None:
-        confined, network = confinement(started)
+        confined, network = confinement(started.sandbox, started.active_permission_profile)
         self.renderer = TurnRenderer(
             self._began, confinement=confined, network=network, holds_answer=self._holds_answer
         )
         facts = self._header.facts(started)
         table = [Hanging(Text(f"{name:9}", "dim"), Text(printable_line(fact))) for name, fact in facts.items()]
-        self._print([*table, ""])
+        self._area.print(*table, "")
 
     def show(self, method: str, params: Any) -> None:
-        self._print(self.renderer.show(method, params, time.monotonic()))
+        self._area.print(*self.renderer.show(method, params, time.monotonic()))
 
     def note(self, text: str) -> None:
         self.renderer.note = printable(text)
@@ -89,25 +86,9 @@ class LiveTurn:
     def close(self) -> None:
         self._area.close()
 
-    @contextmanager
-    def aside(self) -> Iterator[Console]:
+    def aside(self) -> AbstractContextManager[Console]:
         """The screen for a question. Raises `OutputFailed` if it is gone."""
-        self._waiting = []
-        self._area.pause()
-        try:
-            yield self._area.console
-        except OSError as error:
-            raise OutputFailed(f"the terminal is gone: {error.strerror}") from None
-        finally:
-            waiting, self._waiting = self._waiting, None
-            self._area.go_on()
-            self._print(waiting)
-
-    def _print(self, blocks: list[RenderableType]) -> None:
-        if self._waiting is not None:
-            self._waiting += blocks
-        else:
-            self._area.print(*blocks)
+        return self._area.aside()
 
 
 class Keyboard:
@@ -188,49 +169,46 @@ class TerminalApprover:
     async def ask(self, method: str, params: dict[str, Any]) -> tuple[Any, str]:
         """The answer for the server, and what the person wants the agent to do instead. Raises `RpcError` for what
         cannot be asked here, and `OutputFailed` if the terminal is gone."""
-        record = SERVER_REQUESTS.get(method)
-        if record is None:
-            raise no_answer(method)
-        try:
-            given = convert(params, record.params)
-        except msgspec.ValidationError:
-            raise no_answer(method) from None
+        given = params_of_request(method, params)
         async with self._one_at_a_time:
             renderer = self._turn.renderer
             question = approval_question(method, given, renderer.changes(getattr(given, "item_id", "")))
             if question is None:
                 raise no_answer(method)
             with self._turn.aside() as console:
-                try:
-                    choice, instead = await self._choose(question, console)
-                except asyncio.CancelledError:
-                    console.print()
-                    console.print(note(_NOT_NEEDED, "yellow"))
-                    raise
-                finally:
-                    console.print()
+                for block in renderer.said(question.item_id):
+                    console.print(block)
+                choice, instead = await choose(question, console, self._keyboard)
             if choice is None or not choice.allows:
                 renderer.decided(question.item_id, "you said no" if choice is not None else "nobody answered")
             return (question.no, "") if choice is None else (choice.answer, instead)
 
-    async def _choose(self, question: Question, console: Console) -> tuple[ApprovalChoice | None, str]:
-        """The choice, and what to do instead; None if there is no answer."""
-        for block in (*self._turn.renderer.said(question.item_id), *question.blocks()):
-            console.print(block)
-        if not self._keyboard.is_ours():
-            console.print(note("declined: the program runs in the background, where nobody can be asked", "yellow"))
-            return None, ""
-        choice = None
-        with self._keyboard.keys():
+
+async def choose(question: Question, console: Console, keyboard: Keyboard) -> tuple[ApprovalChoice | None, str]:
+    """Show a question and wait for its answer: the choice, and what to do instead; None if there is no answer."""
+    for block in question.blocks():
+        console.print(block)
+    if not keyboard.is_ours():
+        console.print(note("declined: the program runs in the background, where nobody can be asked", ""))
+        return None, ""
+    choice = None
+    try:
+        with keyboard.keys():
             console.print(Text("  > ", "bold cyan"), end="")
-            while choice is None and (typed := await self._keyboard.read()) not in _END_OF_INPUT:
+            while choice is None and (typed := await keyboard.read()) not in _END_OF_INPUT:
                 choice = question.choose(typed)
         if choice is None:
             console.print()
-            console.print(note("no answer: that is a no", "yellow"))
+            console.print(note("no answer: that is a no", ""))
             return None, ""
         console.print(Text(choice.short_label))
         if not choice.tells:
             return choice, ""
         console.print(Text("  what instead? (Enter: nothing) ", "bold cyan"), end="")
-        return choice, (await self._keyboard.read()).strip()
+        return choice, (await keyboard.read()).strip()
+    except asyncio.CancelledError:
+        console.print()
+        console.print(note(_NOT_NEEDED, ""))
+        raise
+    finally:
+        console.print()

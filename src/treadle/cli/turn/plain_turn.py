@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from treadle.cli.terminal import Colors, printable, printable_line
+from treadle.cli.terminal import Colors
 from treadle.cli.turn.output_view import MAX_LINE, Hint, OutputLines, hint_for, patch_hint
 from treadle.cli.turn.turn_header import TurnHeader, TurnUsage, confinement
-from treadle.cli.view_blocks import (
+from treadle.pages.safe_text import printable, printable_line
+from treadle.pages.view_blocks import (
     ChangeBlock,
     CommandBlock,
     MessageBlock,
@@ -21,6 +22,7 @@ from treadle.cli.view_blocks import (
     PlanBlock,
     ThoughtBlock,
     ToolBlock,
+    connection_text,
     hook_block,
     item_blocks,
     server_block,
@@ -68,7 +70,8 @@ class PlainTurn:
     # --- before and after ---
 
     def started(self, started: Any) -> None:
-        self._commands.confinement, self._commands.network = confinement(started)
+        confined = confinement(started.sandbox, started.active_permission_profile)
+        self._commands.confinement, self._commands.network = confined
         self._facts(self._header.facts(started))
         self._line("")
 
@@ -132,6 +135,8 @@ class PlainTurn:
             case "hook/completed":
                 if (hook := hook_block(params)) is not None:
                     self._tool(hook)
+            case "thread/environment/disconnected" | "thread/environment/connected":
+                self.note(connection_text(method, params.environment_id))
             case "warning":
                 self._line(self._colors.red(f"warning: {printable(params.message)}"))
 

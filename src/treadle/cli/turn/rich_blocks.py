@@ -6,6 +6,7 @@ All wrap by words at any width. Text of others is made `printable` here, by whoe
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from io import StringIO
 from typing import ClassVar, Final
@@ -15,11 +16,14 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.padding import Padding
 from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import ANSISyntaxTheme
 from rich.text import Text
 
-from treadle.cli.terminal import make_console, printable, printable_line
+from treadle.cli.terminal import file_address, make_console
 from treadle.cli.turn.output_view import MAX_LINE, Hint
-from treadle.cli.view_blocks import (
+from treadle.pages.safe_text import printable, printable_line
+from treadle.pages.view_blocks import (
     DONE,
     FAILED,
     NOTE,
@@ -38,6 +42,21 @@ from treadle.cli.view_blocks import (
 DIFF_HEAD: Final = 40
 DIFF_TAIL: Final = 10
 _DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+# Colours that can be read on a dark and on a light ground: no blue, no yellow, none of the bright ones.
+_CODE: Final = ANSISyntaxTheme(
+    {
+        ("Comment",): Style(dim=True, italic=True),
+        ("Keyword",): Style(color="magenta"),
+        ("Literal", "Number"): Style(color="cyan"),
+        ("Literal", "String"): Style(color="green"),
+        ("Name", "Builtin"): Style(color="cyan"),
+        ("Name", "Class"): Style(bold=True),
+        ("Name", "Function"): Style(bold=True),
+        ("Name", "Tag"): Style(color="magenta"),
+        ("Generic", "Deleted"): Style(color="red"),
+        ("Generic", "Inserted"): Style(color="green"),
+    }
+)
 # Of a thought that is over: it was read while it came.
 _THOUGHT: Final = 240
 # Of the error that a tool ended with.
@@ -64,6 +83,11 @@ def signed(sign: str, body: Text) -> Hanging:
     return Hanging(Text(f"{sign} ", SIGN_STYLES.get(sign, "")), body)
 
 
+def file_text(path: str, shown: str | None = None) -> Text:
+    """The name of a file, which terminals can click."""
+    return Text(printable_line(shown or path), f"link {file_address(path)}" if os.path.isabs(path) else "")
+
+
 def note(text: str, style: str = "dim") -> Hanging:
     return signed(NOTE, Text(printable(text), style))
 
@@ -77,7 +101,7 @@ def beneath(lines: Iterable[str], style: str = "dim") -> list[RenderableType]:
 def hint_blocks(hint: Hint | None) -> list[RenderableType]:
     if hint is None:
         return []
-    return [Hanging(Text(f"  {word}: ", "yellow"), Text(text)) for word, text in hint.lines()]
+    return [Hanging(Text(f"  {word}: ", "bold"), Text(text)) for word, text in hint.lines()]
 
 
 def left_out(count: int) -> str:
@@ -126,7 +150,9 @@ def drawn_change(block: ChangeBlock, *, whole: bool = False) -> list[RenderableT
     lines = [printable(line) for line in block.lines]
     counts = [f" +{block.added}" if block.added else "", f" −{block.removed}" if block.removed else ""]
     verb = block.verb if block.made else block.kind
-    title = Text.assemble((f"{verb} {printable_line(block.path)}", "bold"), ("".join(counts), "dim"))
+    title = (
+        Text(f"{verb} ", "bold").append_text(file_text(block.file, block.path)).append("".join(counts), "not bold dim")
+    )
     sign = DONE if block.made else RUNNING if block.running else FAILED
     if sign == FAILED:
         title.append(f" · {block.status}", "red")
@@ -134,13 +160,18 @@ def drawn_change(block: ChangeBlock, *, whole: bool = False) -> list[RenderableT
         head, hidden, tail = shortened(lines, DIFF_HEAD, DIFF_TAIL)
         lines = [*head, left_out(hidden), *tail]
     rows = (line if whole else line[:MAX_LINE] for line in lines)
-    return [
-        signed(sign, title),
-        *(
-            Padding(Text(row, _DIFF_STYLES.get(row[:1], "dim"), overflow="fold"), (0, 0, 0, 4), expand=False)
-            for row in rows
-        ),
-    ]
+    return [signed(sign, title), *diff_rows(rows, indent=4)]
+
+
+def diff_rows(lines: Iterable[str], *, indent: int = 2) -> list[RenderableType]:
+    """The lines of a diff, in its colours."""
+    rows: list[RenderableType] = []
+    in_head = False  # where a removed line that begins with two dashes cannot be
+    for line in lines:
+        in_head = line.startswith("diff ") or (in_head and not line.startswith("@"))
+        style = "bold" if in_head else _DIFF_STYLES.get(line[:1], "dim")
+        rows.append(Padding(Text(line, style, overflow="fold"), (0, 0, 0, indent), expand=False))
+    return rows
 
 
 # --- Markdown ---
@@ -179,7 +210,7 @@ def markdown(text: str) -> RenderableType:
     """Links are spelt out: where one leads is to be seen. Colours are those of the terminal. JSON, which an answer that
     fits a schema is, stays as it is."""
     shown = printable(text)
-    parsed = _Answer(f"```json\n{shown}\n```" if _is_json(text) else shown, code_theme="ansi_dark", hyperlinks=False)
+    parsed = _Answer(f"```json\n{shown}\n```" if _is_json(text) else shown, code_theme=_CODE, hyperlinks=False)  # type: ignore[arg-type]  # passed on to `Syntax`, which takes both
     for token in parsed.parsed:
         for child in token.children or ():  # what was written as &#8238; is a letter only now
             child.content = printable(child.content)

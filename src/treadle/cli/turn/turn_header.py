@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agent.model_failures import failure_of
+from treadle.cli.workplace import shown_place
 from treadle.protocol.app.settings import GranularAskForApproval
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class TurnHeader:
             approval = _APPROVALS.get(str(policy), str(policy))
         return {
             "model": f"{started.model} ({provider})",
-            "where": started.cwd,
+            "where": shown_place(started.cwd, started.thread.environments),
             "sandbox": sandbox,
             "approval": approval,
             "thread": self._thread_id,
@@ -81,16 +82,15 @@ class TurnHeader:
         first = {} if failure is None else {"try": failure.advice}
         if self._stored_in is None or not self._thread_id:
             return first
-        return first | {"go on": f'treadle exec resume {self._thread_id} "…"', "kept in": self._stored_in}
+        return first | {"go on": f'treadle exec resume {self._thread_id} "…"', "stored": self._stored_in}
 
 
-def confinement(started: Any) -> tuple[str | None, bool]:
+def confinement(policy: Any, profile: Any) -> tuple[str | None, bool]:
     """The type of sandbox policy of a thread's commands, and whether they have the network: to explain why they fail. A
     profile of the user has rules of its own, which are not explained."""
-    profile = started.active_permission_profile
     if profile is not None and not profile.id.startswith(":"):
         return None, False
-    return str(started.sandbox.type), getattr(started.sandbox, "network_access", False) is True
+    return str(getattr(policy, "type", "unknown")), getattr(policy, "network_access", False) in (True, "enabled")
 
 
 class TurnUsage:

@@ -19,8 +19,7 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from treadle.cli.figures import took
-from treadle.cli.terminal import printable, printable_line, spinner
+from treadle.cli.terminal import spinner
 from treadle.cli.turn.output_view import MAX_LINE, Hint, OutputLines, hint_for, patch_hint
 from treadle.cli.turn.rich_blocks import (
     Hanging,
@@ -35,7 +34,9 @@ from treadle.cli.turn.rich_blocks import (
     signed,
 )
 from treadle.cli.turn.turn_header import TurnUsage
-from treadle.cli.view_blocks import (
+from treadle.pages.figures import took
+from treadle.pages.safe_text import printable, printable_line
+from treadle.pages.view_blocks import (
     DONE,
     FAILED,
     RUNNING,
@@ -48,6 +49,7 @@ from treadle.cli.view_blocks import (
     NoteBlock,
     ThoughtBlock,
     ToolBlock,
+    connection_text,
     hook_block,
     item_blocks,
     server_block,
@@ -148,31 +150,28 @@ class TurnRenderer:
                 again = "; the answer begins again" if self._message.rest else ""
                 self._message, self._thought = MessageStream(whole=self._holds_answer), ""
                 reason = f"{params.error.message} ({params.error.additional_details}){again}"
-                return [*self._release_held(), note(reason, "yellow")]
+                return [*self._release_held(), note(reason, "")]
+            case "mcpServer/startupStatus/updated" if params.status == "starting":
+                self._servers[params.name] = None
             case "mcpServer/startupStatus/updated":
-                return self._server_changed(params)
+                self._servers.pop(params.name, None)
+                server = server_block(params)
+                return [] if server is None else drawn(server)
             case "hook/completed":
                 hook = hook_block(params)
                 return [] if hook is None else drawn(hook)
             case "item/mcpToolCall/progress" if params.item_id in self._tools:
                 self._progress[params.item_id] = params.message
+            case "thread/environment/disconnected" | "thread/environment/connected":
+                return [note(connection_text(method, params.environment_id), "")]
             case "warning":
-                return [signed(WARNING, Text(printable(params.message), "yellow"))]
+                return [signed(WARNING, Text(printable(params.message)))]
             case "item/autoApprovalReview/completed" if params.review.status == "denied" and params.target_item_id:
                 why = f": {params.review.rationale}" if params.review.rationale else ""
                 self.decided(params.target_item_id, f"the automatic reviewer said no{why}")
             case "turn/completed":
                 return self._turn_completed(params.turn)
         return []
-
-    def _server_changed(self, params: Any) -> list[RenderableType]:
-        """An MCP server is being started, or that has ended."""
-        if params.status == "starting":
-            self._servers[params.name] = None
-            return []
-        self._servers.pop(params.name, None)
-        block = server_block(params)
-        return [] if block is None else drawn(block)
 
     def _hold(self, blocks: list[RenderableType]) -> list[RenderableType]:
         """A message may be the answer, until something else follows."""
@@ -226,7 +225,7 @@ class TurnRenderer:
         return hint_for(output, cwd, self._confinement, network=self._network)
 
     def _turn_completed(self, turn: Any) -> list[RenderableType]:
-        """Nothing goes on any more. Commands that do are shown as such; of an answer that was cut off, all there is."""
+        """End what goes on. Commands that still run are shown as such; of an answer that was cut off, all there is."""
         rest = self._hold(self._message.end(self._message.text))
         if turn.status != "completed":
             rest += self._release_held()
@@ -265,7 +264,7 @@ class TurnRenderer:
         return [note("it was tried, and has said:"), *beneath(lines), *hint_blocks(hint)]
 
     def decided(self, item_id: str, why: str) -> None:
-        """Somebody has refused what this item wants to do: the reason is shown with the item when that ends."""
+        """Note why an item was refused: the reason is shown with the item when that ends."""
         self._reasons[item_id] = why
 
     def used(self, duration_ms: int | None) -> str:
@@ -285,7 +284,7 @@ class TurnRenderer:
         doing = "working" if running else self._doing
         facts = f"{doing} · {elapsed(now - self._since)}"
         status = Text.assemble((f"{spinner(now)} ", "cyan"), (f"{facts} · {self._key}", "dim"))
-        return [*text, *running, *plan, status, *([Text(self.note, "yellow")] if self.note else [])]
+        return [*text, *running, *plan, status, *([Text(self.note, "bold")] if self.note else [])]
 
     def _running(self, now: float, width: int, room: int) -> list[Text]:
         commands = list(self._commands.values())
@@ -428,7 +427,7 @@ class MessageStream:
 
     @property
     def text(self) -> str:
-        """All that is written."""
+        """The whole message so far."""
         return self._given + self.rest
 
     def add(self, delta: str) -> list[RenderableType]:

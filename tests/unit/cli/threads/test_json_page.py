@@ -7,7 +7,7 @@ import json
 import msgspec
 
 from thread_samples import hostile_thread, rich_thread, thread, turn, written
-from treadle.cli import JsonPage
+from treadle.pages import JsonPage
 from treadle.protocol.app import Thread, decode
 
 

@@ -66,7 +66,7 @@ def test_a_hostile_thread_has_no_tags_but_ours() -> None:
 
 
 @given(st.lists(st.sampled_from([*"<>!-`~ \n\\>*#a", "<!--", "```", "<b>", "    ", "</details>"])).map("".join))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_no_text_has_tags(text: str) -> None:
     assert tags(FORGE.parse(embedded(text))) == []
     assert tags(FORGE.parse(quoted(text))) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thread_samples import frames, rich_thread
-from treadle.cli import ThreadExtras, Tokens
+from treadle.pages import ThreadExtras, Tokens
 
 
 def test_tokens_of_each_turn_and_of_all() -> None:

@@ -9,22 +9,8 @@ import pytest
 from rich.console import Console
 
 from thread_samples import BEGUN, THREAD_ID, frames, rich_thread, thread
-from treadle.cli import (
-    Hit,
-    Row,
-    ThreadExtras,
-    as_json,
-    at_home,
-    count,
-    duration,
-    hits_in_lines,
-    money,
-    plain_snippet,
-    tab_lines,
-    table,
-    when,
-)
-from treadle.cli.figures import ago
+from treadle.cli import Hit, Row, as_json, hits_in_lines, plain_snippet, tab_lines, table
+from treadle.pages import ThreadExtras, ago, at_home, count, duration, money, when
 
 NOW = BEGUN + 4000 + 180.0
 
@@ -44,7 +30,7 @@ def drawn(rows: list[Row], width: int) -> list[str]:
 def test_a_wide_table_tells_all() -> None:
     head, line = drawn([row()], 120)
     assert head.split() == ["id", "thread", "where", "model", "when", "tokens", "cost"]
-    assert line.split("  ")[0] == THREAD_ID[:13]
+    assert line.split("  ")[0] == THREAD_ID[-8:]
     for part in ("Flaky retry test", "~/loom", "gpt-5.5", "3 min ago", "61.8k", "$0.0738"):
         assert part in line
 
@@ -54,7 +40,7 @@ def test_a_narrow_table_keeps_what_matters(width: int) -> None:
     deep = "/home/ada/" + "deep/" * 30 + "end"
     for line in drawn([row(name="A name that is much longer than any terminal is wide " * 3, cwd=deep)], width)[1:]:
         assert len(line) <= width
-        assert line.startswith(THREAD_ID[:13])
+        assert line.startswith(THREAD_ID[-8:])
         assert "A name" in line
         assert ("…" in line and line.index("…") < line.index("/end")) if width >= 80 else "deep" not in line
         assert ("3 min ago" in line) == (width >= 50)

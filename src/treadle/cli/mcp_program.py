@@ -12,9 +12,8 @@ import os
 
 from treadle.cli.in_process import server_of
 from treadle.cli.mcp_threads import ThreadTools
-from treadle.cli.own_process import exit_with_deadline, start_logging, stop_on_signals, take_stdio
+from treadle.cli.own_process import closed_or_stopped, exit_with_deadline, start_logging, stop_on_signals, take_stdio
 from treadle.client import CodexConfig
-from treadle.errors import TreadleError
 from treadle.mcp.mcp_serving import McpConnection
 from treadle.transport.stdio import stdio_channel
 
@@ -29,28 +28,14 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        help="what is logged to standard error (default: TREADLE_LOG, else warning)",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve one client, as long as it is there; gives the exit code."""
     overrides = tuple(arguments.config_overrides)
-    try:
-        reader, writer = take_stdio()
-        start_logging("warning", arguments.log_level, overrides)
-        return asyncio.run(_serve(reader, writer, overrides))
-    except TreadleError as error:
-        # Only when the start fails.
-        from treadle.cli.problem import report
-        from treadle.cli.streams import REFUSED
-        from treadle.config import ConfigError
-
-        code = report("mcp-server", error)
-        return REFUSED if isinstance(error, ConfigError) else code
+    reader, writer = take_stdio()
+    start_logging("warning", arguments.log_level, overrides)
+    return asyncio.run(_serve(reader, writer, overrides))
 
 
 async def _serve(reader: int, writer: int, overrides: tuple[str, ...]) -> int:
@@ -62,12 +47,9 @@ async def _serve(reader: int, writer: int, overrides: tuple[str, ...]) -> int:
     try:
         await threads.connect()
         connection = McpConnection(await stdio_channel(reader, writer, "stdio"), threads)
-        closed = asyncio.ensure_future(connection.wait_closed())
-        stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((closed, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
+        await closed_or_stopped(connection, stop)
         connection.close()
-        await closed
+        await connection.wait_closed()
     finally:
         await threads.close()
     exit_with_deadline()
