@@ -29,9 +29,14 @@ Face = Literal["sync", "async"]
 
 WAYS: Final[tuple[Way, ...]] = ("in process", "child", "websocket", "unix")
 FACES: Final[tuple[Face, ...]] = ("sync", "async")
-# Where a test says nothing. A child costs a second each time, and what is its own (start, end, what it inherits) is
-# tested in both faces by those that say `only("in process", "child")`.
-CELLS: Final = [(way, face) for way, face in product(WAYS, FACES) if (way, face) != ("child", "async")]
+# Where a test says nothing: both faces without a transport, and both transports. A child is a second's work each time:
+# what is its own (start, end, what it inherits) is tested on it, and what every connection has to hold (`everywhere`).
+CELLS: Final[list[tuple[Way, Face]]] = [
+    ("in process", "sync"),
+    ("in process", "async"),
+    ("websocket", "sync"),
+    ("unix", "async"),
+]
 
 
 class Stage:
@@ -145,6 +150,10 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
 def only(*ways: Way, faces: tuple[Face, ...] = FACES) -> pytest.MarkDecorator:
     """For what does not depend on the way, or cannot be done over all."""
     return pytest.mark.parametrize("stage", list(product(ways, faces)), indirect=True, ids="-".join)
+
+
+everywhere: Final = only(*WAYS)
+"""For what each connection has to hold: frames that wait for each other, streams side by side, ends."""
 
 
 class Reading:

@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from contract import client_stage
-from contract.client_stage import Stage, only
-from treadle import ApprovalDecision, ApprovalRequest, OutputError, Sandbox
+from contract.client_stage import Stage, everywhere, only
+from treadle import (
+    ApprovalDecision,
+    ApprovalRequest,
+    ArgumentError,
+    InvalidRequestError,
+    OutputError,
+    Sandbox,
+    TurnLimitReached,
+)
 from treadle.client import async_shell
 from treadle.testing import replies
 from treadle.types import (
@@ -71,6 +79,7 @@ def _commands(result: Any) -> list[str]:
     return [str(item.status) for item in result.items if item.type == "commandExecution"]
 
 
+@everywhere
 async def test_a_handler_allows_a_command(stage: Stage) -> None:
     decider = Decider(True)
     result = await _escalate(stage, approval_handler=decider.handler)
@@ -159,6 +168,7 @@ async def test_a_handler_that_refuses_to_be_cancelled_does_not_keep_the_client_o
     assert not (stage.workspace / "made").exists()
 
 
+@everywhere
 async def test_the_turn_can_be_read_while_a_handler_thinks(stage: Stage) -> None:
     """A handler that waits for what the stream says must not be in its way."""
     heard = asyncio.Event()
@@ -254,16 +264,84 @@ async def test_an_answer_of_a_type(stage: Stage) -> None:
 
 
 @only("in process")
-async def test_an_answer_of_another_shape(stage: Stage) -> None:
+async def test_a_model_whose_answer_has_another_shape_is_told_and_asked_again(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("Oslo!")
+    stage.model.enqueue_assistant_message('{"name": "Oslo", "people": 700000}')
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start)
+        result = await stage.call(thread.run, "a city", output_type=City)
+    assert result.output == City("Oslo", 700_000)
+    asked = stage.model.requests()[-1].last_user_text or ""
+    assert "no JSON, so no City" in asked
+    assert "Answer again" in asked
+
+
+@only("in process")
+async def test_an_answer_that_never_fits_is_an_error_of_the_last(stage: Stage) -> None:
+    for text in ("Oslo!", "Rome!", "Bonn!"):
+        stage.model.enqueue_assistant_message(text)
     async with stage.codex() as codex:
         thread = await stage.call(codex.thread_start)
         with pytest.raises(OutputError, match="no City") as caught:
+            await stage.call(thread.run, "a city", output_type=City, output_retries=0)
+        assert caught.value.text == "Oslo!"
+        with pytest.raises(OutputError) as caught:
             await stage.call(thread.run, "a city", output_type=City)
-    assert caught.value.text == "Oslo!"
+    assert caught.value.text == "Bonn!"
 
 
-@only("in process", "child")
+@only("in process")
+async def test_what_makes_no_sense_is_refused_before_anything_is_sent(stage: Stage) -> None:
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start)
+        with pytest.raises(ArgumentError, match="output_schema and output_type"):
+            await stage.call(thread.run, "a city", output_type=City, output_schema={})
+        with pytest.raises(ArgumentError, match="input is empty"):
+            await stage.call(thread.run, "")
+        with pytest.raises(ArgumentError, match="input is empty"):
+            await stage.call(thread.run, [])
+    assert stage.model.requests() == []
+
+
+@only("in process")
+async def test_limits_end_a_turn_and_say_so(stage: Stage) -> None:
+    used = replies.Usage(input_tokens=10, output_tokens=5)
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start, max_thread_tokens=40)
+        stage.model.enqueue_function_call("update_plan", {"plan": []})
+        stage.model.enqueue_assistant_message("That is as far as I came.", usage=used)
+        result = await stage.call(thread.run, "go", max_turns=1)
+        assert result.limit is None  # it had its round, and wanted no more
+        stage.model.enqueue_function_call("update_plan", {"plan": []}, usage=used)
+        with pytest.raises(TurnLimitReached) as caught:
+            await stage.call(thread.run, "go", max_turn_tokens=3)
+        assert (caught.value.limit.kind, caught.value.limit.used) == ("turnTokens", 15)
+        stage.model.enqueue_function_call("update_plan", {"plan": []}, usage=used)
+        with pytest.raises(TurnLimitReached) as caught:
+            await stage.call(thread.run, "go")
+        assert caught.value.limit.kind == "threadTokens"
+        again = await stage.call(codex.thread_resume, thread.id, max_thread_tokens=1000)
+        stage.model.enqueue_function_call("update_plan", {"plan": []})
+        stage.model.enqueue_function_call("update_plan", {"plan": []})
+        result = await stage.call(again.run, "go", max_turns=1)
+        assert result.limit is not None
+        assert (result.limit.kind, result.limit.limit) == ("turnIterations", 1)
+
+
+@only("in process")
+async def test_a_thread_is_deleted_for_good(stage: Stage) -> None:
+    stage.model.enqueue_assistant_message("Hello.")
+    async with stage.codex() as codex:
+        thread = await stage.call(codex.thread_start)
+        await stage.call(thread.run, "hi")
+        assert [one.id for one in (await stage.call(codex.thread_list)).data] == [thread.id]
+        await stage.call(codex.thread_delete, thread.id)
+        assert len((await stage.call(codex.thread_list)).data) == 0
+        with pytest.raises(InvalidRequestError):
+            await stage.call(codex.thread_resume, thread.id)
+
+
+@only("in process")
 async def test_a_text_that_starts_again_is_told(stage: Stage) -> None:
     stage.configure(provider={"stream_max_retries": 1})
     stage.model.enqueue_assistant_message("all done", deltas=["all ", "do", "ne"], cut_after=4)
@@ -339,7 +417,7 @@ async def test_simplified_events(stage: Stage) -> None:
         ((str(stage.workspace / "new.txt"),), "completed")
     ]
     assert [(event.tool, event.status, event.server) for event in of(ToolCall)] == [("add", "completed", None)]
-    assert [event.output for event in of(ToolCall)] == ["2"]
+    assert [(event.output, event.error, event.duration_ms is None) for event in of(ToolCall)] == [("2", None, False)]
     assert [(event.tool, event.arguments) for event in of(ToolCallStarted)] == [("add", {"first": 1, "second": 1})]
     assert "".join(event.text for event in of(TextDelta)) == "all done"
     assert [(event.text, event.final) for event in of(Text)] == [("all done", True)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from contract import client_stage
-from contract.client_stage import Reading, Stage, items_of, only, text_of
+from contract.client_stage import Reading, Stage, everywhere, items_of, only, text_of
 from treadle import ExternalMessage, InvalidRequestError, RequestTimeout, TurnConflict
 from treadle.types import TurnStatus
 
@@ -58,6 +58,7 @@ async def test_an_external_message_joins_the_turn_that_runs(stage: Stage) -> Non
     assert "You have mail." in stage.model.requests()[1].body.decode()
 
 
+@everywhere
 async def test_interrupting_ends_the_turn(stage: Stage) -> None:
     gate = threading.Event()
     async with stage.codex() as codex:
@@ -80,7 +81,7 @@ async def test_running_a_turn_that_is_interrupted_returns(stage: Stage) -> None:
     assert (result.status, result.final_response) == (TurnStatus.interrupted, None)
 
 
-@only("in process", "child")
+@only("in process")
 async def test_what_is_over_cannot_be_steered(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("over")
     async with stage.codex() as codex:
@@ -91,6 +92,7 @@ async def test_what_is_over_cannot_be_steered(stage: Stage) -> None:
             await stage.call(turn.steer, "too late")
 
 
+@everywhere
 async def test_a_run_that_takes_too_long_is_interrupted(stage: Stage) -> None:
     gate = threading.Event()
     stage.model.enqueue_assistant_message("too late", gate=gate)

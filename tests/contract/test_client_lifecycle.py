@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from contract import client_stage
-from contract.client_stage import FACES, Face, Listening, Stage, only
+from contract.client_stage import FACES, Face, Listening, Stage, everywhere, only
 from treadle import AsyncCodex, Codex, CodexConfig, InvalidRequestError, TransportClosedError
 from treadle.testing import AppServerHarness
 from treadle.types import TurnStatus
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.anyio
 stage = client_stage.stage
 
 
+@everywhere
 async def test_a_thread_from_start_to_archive(stage: Stage) -> None:
     stage.answer = lambda request: f"answer to {request.last_user_text}"
     async with stage.codex() as codex:
@@ -44,7 +45,7 @@ async def _listed(stage: Stage, codex: Any, **options: Any) -> list[str]:
     return [thread.id for thread in (await stage.call(codex.thread_list, **options)).data]
 
 
-@only("in process", "child")
+@only("in process")
 async def test_pages_of_threads(stage: Stage) -> None:
     stage.answer = lambda request: "ok"
     async with stage.codex() as codex:
@@ -73,6 +74,7 @@ async def test_a_fork_has_the_history_and_goes_its_own_way(stage: Stage) -> None
     assert stage.model.requests()[-1].input_texts("user") == ["one", "two"]
 
 
+@everywhere
 async def test_a_thread_outlives_its_client(stage: Stage) -> None:
     stage.answer = lambda request: "ok"
     async with stage.codex() as codex:
@@ -84,7 +86,7 @@ async def test_a_thread_outlives_its_client(stage: Stage) -> None:
     assert stage.model.requests()[-1].input_texts("user") == ["one", "two"]
 
 
-@only("in process", "child")
+@only("in process")
 async def test_an_ephemeral_thread_is_not_listed(stage: Stage) -> None:
     stage.answer = lambda request: "ok"
     async with stage.codex() as codex:
@@ -111,7 +113,7 @@ async def test_compacting(stage: Stage) -> None:
     assert stage.model.requests()[-1].input_texts("assistant") == ["SUMMARY"]
 
 
-@only("in process", "child")
+@only("in process")
 async def test_models(stage: Stage) -> None:
     async with stage.codex() as codex:
         shown = [model.id for model in (await stage.call(codex.models)).data]
@@ -131,7 +133,7 @@ async def test_login_with_a_key(stage: Stage) -> None:
     assert "sk-a-key" not in repr(codex)
 
 
-@only("in process", "child")
+@only("in process")
 async def test_metadata(stage: Stage) -> None:
     async with stage.codex() as codex:
         metadata = codex.metadata
@@ -149,6 +151,7 @@ async def test_a_refusal_has_the_words_of_the_server(stage: Stage) -> None:
     assert caught.value.code == -32600
 
 
+@everywhere
 async def test_closing_twice_and_using_it_after_that(stage: Stage) -> None:
     client = stage.client()
     await stage.call(client.start)
@@ -171,6 +174,7 @@ async def test_a_client_that_was_never_connected(stage: Stage) -> None:
     await stage.call(client.close)
 
 
+@everywhere
 async def test_closing_wakes_whoever_waits(stage: Stage) -> None:
     async with stage.codex() as codex:
         thread = await stage.call(codex.thread_start)
@@ -185,6 +189,7 @@ async def test_closing_wakes_whoever_waits(stage: Stage) -> None:
             await running
 
 
+@everywhere
 async def test_the_context_manager_closes(stage: Stage) -> None:
     if stage.face == "sync":
 

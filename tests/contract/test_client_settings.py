@@ -41,7 +41,7 @@ async def test_how_long_an_approval_mode_stays(stage: Stage) -> None:
     assert [reviewer for _, reviewer, _ in seen[2:4]] == ["auto_review", "auto_review"]
 
 
-@only("in process", "child")
+@only("in process")
 async def test_a_thread_is_reviewed_unless_told_otherwise(stage: Stage) -> None:
     async with stage.codex() as codex:
         usual = await stage.call(codex.thread_start)
@@ -50,7 +50,7 @@ async def test_a_thread_is_reviewed_unless_told_otherwise(stage: Stage) -> None:
         assert (await _settings(stage, codex, denied.id))[0] == "never"
 
 
-@only("in process", "child")
+@only("in process")
 async def test_with_a_handler_it_is_the_one_who_decides(stage: Stage) -> None:
     async with stage.codex(approval_handler=lambda request: True) as codex:
         thread = await stage.call(codex.thread_start)
@@ -87,7 +87,7 @@ async def test_a_thread_that_is_resumed_later_is_as_it_was(stage: Stage) -> None
     assert (seen[1][0], seen[1][2]) == ("never", "readOnly")
 
 
-@only("in process", "child")
+@only("in process")
 async def test_nobody_is_asked_when_all_is_denied(stage: Stage) -> None:
     escalated = {"cmd": "touch made", "sandbox_permissions": "require_escalated", "justification": "because"}
     stage.model.enqueue_function_call("exec_command", escalated)

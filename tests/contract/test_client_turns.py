@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contract import client_stage
-from contract.client_stage import Stage, items_of, methods_of, only, text_of
+from contract.client_stage import Stage, everywhere, items_of, methods_of, only, text_of
 from treadle import CodexError, TurnConflict, TurnFailed
 from treadle.testing import Usage
 from treadle.types import TurnStatus
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.anyio
 stage = client_stage.stage
 
 
+@everywhere
 async def test_run_gives_what_the_agent_did(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("Hello to you.", usage=Usage(input_tokens=7, output_tokens=3))
     async with stage.codex() as codex:
@@ -39,7 +40,7 @@ async def test_run_gives_what_the_agent_did(stage: Stage) -> None:
     assert request.input_texts("user") == ["hello"]
 
 
-@only("in process", "child")
+@only("in process")
 async def test_run_sends_one_text_item(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("ok")
     async with stage.codex() as codex:
@@ -51,6 +52,7 @@ async def test_run_sends_one_text_item(stage: Stage) -> None:
     ]
 
 
+@everywhere
 async def test_a_stream_has_all_of_its_turn_in_order(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("one two three", deltas=["one ", "two ", "three"])
     async with stage.codex() as codex:
@@ -107,6 +109,7 @@ async def test_two_streams_interleave(stage: Stage) -> None:
         assert {event.payload.thread_id for event in reading.seen} == {thread.id}
 
 
+@everywhere
 async def test_runs_side_by_side(stage: Stage) -> None:
     """Sync: from several threads. Each turn gets the answer to its own question."""
     stage.answer = lambda request: f"answer to {request.last_user_text}"
@@ -136,7 +139,7 @@ async def test_a_failed_turn_raises_what_the_server_says(stage: Stage) -> None:
         assert (await stage.call(thread.run, "again")).final_response == "better now"
 
 
-@only("in process", "child")
+@only("in process")
 async def test_a_failed_turn_ends_its_stream_without_an_error(stage: Stage) -> None:
     stage.model.enqueue_error(400, {"error": {"message": "no such luck", "type": "invalid_request_error"}})
     async with stage.codex() as codex:
@@ -145,7 +148,7 @@ async def test_a_failed_turn_ends_its_stream_without_an_error(stage: Stage) -> N
     assert (end.status, "no such luck" in end.error.message) == (TurnStatus.failed, True)
 
 
-@only("in process", "child")
+@only("in process")
 async def test_the_run_of_a_handle_gives_the_completed_turn(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("done")
     async with stage.codex() as codex:
@@ -173,7 +176,7 @@ async def test_a_thread_has_one_turn_at_a_time(stage: Stage) -> None:
     assert [request.last_user_text for request in stage.model.requests()] == ["one", "two"]
 
 
-@only("in process", "child")
+@only("in process")
 async def test_a_turn_may_start_while_the_end_of_the_last_was_not_read(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("first")
     stage.model.enqueue_assistant_message("second")
@@ -219,6 +222,7 @@ async def test_a_turn_has_one_reader_who_may_come_back(stage: Stage) -> None:
     assert text_of(first.seen) + text_of(later) == "one two"
 
 
+@everywhere
 async def test_the_low_level_client_alone(stage: Stage) -> None:
     stage.model.enqueue_assistant_message("one two", deltas=["one ", "two"])
     client = stage.client()
@@ -249,7 +253,7 @@ async def test_no_limit_at_all(stage: Stage) -> None:
 
 
 @pytest.mark.every_wire
-@only("in process", "child")
+@only("in process")
 async def test_why_a_provider_gave_no_answer(stage: Stage) -> None:
     stage.configure(provider={"request_max_retries": 0, "stream_max_retries": 0})
     async with stage.codex() as codex:

@@ -22,7 +22,7 @@ async def _codex(stage: Stage, release: str) -> Any:
     return sdk.AsyncCodex(config) if stage.face == "async" else await stage.call(sdk.Codex, config)
 
 
-@only("in process", "child")
+@only("in process")
 async def test_a_handle_gives_the_bare_turn_and_run_the_answer(stage: Stage, release: str) -> None:
     stage.model.enqueue_assistant_message("one")
     stage.model.enqueue_assistant_message("two", deltas=["t", "wo"])

@@ -20,6 +20,7 @@ import pytest
 
 from channel_pair import DEADLINE_S, Acceptor
 from treadle.errors import ChannelClosed
+from treadle.logs import REFUSALS_PER_MINUTE, AuditLog, audit
 from treadle.transport import MAX_HEAD, Address, Channel, Peer, connect, peer_of, sockets
 from treadle.transport import listen as listening
 
@@ -228,8 +229,9 @@ async def test_who_cannot_be_served_for_want_of_descriptors_is_told(acceptor: Ac
 
 
 async def test_refusals_are_logged_and_a_flood_of_them_is_counted(
-    acceptor: Acceptor, caplog: pytest.LogCaptureFixture
+    acceptor: Acceptor, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(audit, "log", AuditLog(str(tmp_path / "audit"), required=True))
     address = await acceptor.open("ws://127.0.0.1:0", token="right")
     assert acceptor.listener is not None
 
@@ -242,11 +244,11 @@ async def test_refusals_are_logged_and_a_flood_of_them_is_counted(
         return [record.args for record in caplog.records if isinstance(record.args, Mapping)]
 
     lines = await refused(50)
-    assert len(lines) == listening.REFUSALS_PER_MINUTE
+    assert len(lines) == REFUSALS_PER_MINUTE
     assert all(str(line["peer"]).startswith("127.0.0.1:") and line["reason"] == "wrong token" for line in lines)
-    logged = acceptor.listener._logged
+    logged = acceptor.listener._refusals._logged
     logged.extend([moment - 60 for moment in logged])  # as if it was a minute ago
-    assert [line["not_logged"] for line in await refused(2)] == [50 - listening.REFUSALS_PER_MINUTE, None]
+    assert [line["not_logged"] for line in await refused(2)] == [50 - REFUSALS_PER_MINUTE, None]
 
 
 # --- the user of a unix socket ---

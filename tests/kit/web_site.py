@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLContext
 from typing import Any, TypeAlias
 
 
@@ -67,8 +68,10 @@ class Site(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, pages: Mapping[str, Answer]) -> None:
+    def __init__(self, pages: Mapping[str, Answer], context: SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Asked)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.pages = dict(pages)
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.closing = threading.Event()
@@ -90,8 +93,8 @@ class Site(ThreadingHTTPServer):
 
 
 @contextmanager
-def site(pages: Mapping[str, Answer]) -> Iterator[Site]:
-    with Site(pages) as server:
+def site(pages: Mapping[str, Answer], context: SSLContext | None = None) -> Iterator[Site]:
+    with Site(pages, context) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -87,7 +87,12 @@ def _follow(copy: Path) -> None:
 
 
 def _python(copy: Path, *arguments: str | Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(copy)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{copy}:{REPOSITORY}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": str(copy),
+    }
     done = subprocess.run(
         [sys.executable, *arguments], env=environment, cwd=copy, capture_output=True, text=True, timeout=DEADLINE_S
     )
@@ -100,7 +105,7 @@ def test_the_recipe(tmp_path: Path) -> None:
     source = Path(treadle.__file__).parent
     shutil.copytree(source, copy / "treadle", ignore=shutil.ignore_patterns("__pycache__"))
     _follow(copy)
-    _python(copy, REPOSITORY / "scripts" / "make_types.py")
+    _python(copy, "-m", "scripts.make_types")
     seen = json.loads(_python(copy, "-c", PROGRAM, tmp_path / "server"))
     assert seen["sdk"] == [["roll_dice", {"sides": 6}, "c1"]]
     assert seen["result"] == ["diceRoll", "agentMessage"]

@@ -20,7 +20,7 @@ import pytest
 from interop.tui.tui import Tui
 from kit.processes import processes_left, wait_for_process
 from system.test_cli_run_terminal import Terminal
-from treadle.cli import SLASH_COMMANDS
+from treadle.cli import SLASH_COMMANDS, file_address
 from treadle.cli.chat.chat_command import command as chat
 from treadle.testing import AppServerHarness
 
@@ -89,7 +89,7 @@ def test_a_whole_session(stage: Stage) -> None:
         tui.wait_for("Run this command?", "touch made", "because I say so", "y  yes")
         assert not (stage.workspace / "made").exists()
         tui.press("y")
-        tui.wait_for("It is made.")
+        tui.wait_for_sequence("It is made.", "tokens in")
         assert (stage.workspace / "made").exists()
 
         tui.say("/status")
@@ -98,9 +98,9 @@ def test_a_whole_session(stage: Stage) -> None:
         tui.say("/fork")
         tui.wait_for("this is a copy now")
         tui.say("/resume")
-        tui.wait_for("Go on with which thread?", "1  what is the answer?")
-        tui.press("1")
-        tui.wait_for_sequence("this is a copy now", "It is made.", "· thread ")
+        tui.wait_for("Go on with which thread?", "❯ what is the answer?", "› make it")
+        tui.press("enter")
+        tui.wait_for_sequence("this is a copy now", "── turn 2", "$ touch made", "It is made.", "· thread ")
 
         # A turn that takes too long.
         forever = threading.Event()
@@ -120,6 +120,112 @@ def test_a_whole_session(stage: Stage) -> None:
         assert "mock-model · read-only" not in tui.text  # what was only for typing is gone
     with stage.chat("resume", thread) as tui:
         tui.wait_for("It is made.", "take your time")
+
+
+def test_a_prompt_opens_a_session_and_a_fork_goes_on_in_a_copy(stage: Stage) -> None:
+    def treadle(*words: str) -> Tui:
+        command = [sys.executable, "-m", "treadle", *words]
+        return Tui(command, stage.workspace, stage.env, columns=100, rows=40)
+
+    stage.model.enqueue_assistant_message("It is 42.")
+    with treadle("what is the answer?") as tui:
+        tui.wait_for("It is 42.", "tokens in")
+        tui.press("ctrl-d")
+        assert tui.wait_for_end() == 0
+        first = thread_of(tui.history)
+    stage.model.enqueue_assistant_message("Still 42.")
+    with treadle("fork", first[-8:], "and now?") as tui:
+        tui.wait_for("It is 42.", "Still 42.")
+        tui.press("ctrl-d")
+        assert tui.wait_for_end() == 0
+        assert thread_of(tui.history) != first
+
+
+def test_options_of_codex_stand_before_the_prompt(stage: Stage) -> None:
+    with (stage.home / "config.toml").open("a") as file:
+        file.write('[profiles.quick]\nmodel_reasoning_effort = "low"\n')
+    stage.model.enqueue_assistant_message("It is 42.")
+    command = [*stage.command()[:-1], "-p", "quick", "--yolo", "what is the answer?"]
+    with Tui(command, stage.workspace, stage.env, columns=100, rows=40) as tui:
+        tui.wait_for("danger-full-access · approvals never", "It is 42.", "tokens in")
+        tui.say("/status")
+        tui.wait_for("effort low", "approvals  never")
+
+
+def test_a_thread_is_chosen_from_a_list_on_a_narrow_terminal(stage: Stage) -> None:
+    for words in ("where does wool come from?", "what is a loom?"):
+        stage.model.enqueue_assistant_message(f"You asked: {words}")
+        subprocess.run(
+            [*stage.command()[:-1], "exec", words],
+            cwd=stage.workspace,
+            env=stage.env,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    with Tui(stage.command("resume"), stage.workspace, stage.env, columns=40, rows=20) as tui:
+        tui.wait_for("Go on with which thread?  2", "❯ what is a loom?", "  where does wool")
+        tui.type("WOOL")
+        tui.wait_for("1 of 2", "❯ where does wool", "  You asked: where does wool come from?")
+        tui.press("enter")
+        tui.wait_for("You asked: where does wool come from?", "read-only")
+        tui.say("!echo $((40 + 2)) threads")
+        tui.wait_for("✓ echo $((40 + 2)) threads", "│ 42 threads")
+        stage.model.enqueue_custom_call("apply_patch", PATCH)
+        stage.model.enqueue_assistant_message("It is written.")
+        tui.say("/sandbox workspace-write")
+        tui.say("write it")
+        tui.wait_for("It is written.", "tokens in")
+        tui.say("/undo")
+        tui.wait_for("▸ remove new.txt", "Undo the last turn?", "y  take back")
+        tui.press("y")
+        tui.wait_for("the last turn is taken back; 1 file", "› write it")
+        assert not (stage.workspace / "new.txt").exists()
+    with Tui(stage.command("resume"), stage.workspace, stage.env) as tui:
+        tui.wait_for("Go on with which thread?  2")
+        tui.press("escape")
+        assert tui.wait_for_end() == 0
+
+
+def test_it_calls_whoever_is_away_and_files_can_be_clicked(stage: Stage) -> None:
+    with (stage.home / "config.toml").open("a") as file:
+        file.write('[tui]\nnotification_method = "osc9"\nnotification_condition = "always"\n')
+    link = file_address(str(stage.workspace / "new.txt"))
+    with stage.chat("--sandbox", "workspace-write") as tui:
+        assert "\x1b[?1004h" in tui.sent
+        stage.model.enqueue_function_call("exec_command", ESCALATED, call_id="c1")
+        stage.model.enqueue_custom_call("apply_patch", PATCH)
+        stage.model.enqueue_assistant_message("It is written.")
+        tui.say("write it")
+        tui.wait_for("Run this command?", "y  yes")
+        assert "\x1b]9;treadle: a question waits for your answer\x07" in tui.sent
+        tui.press("y")
+        tui.wait_for("It is written.", "tokens in")
+        assert "\x1b]9;treadle: the turn has ended: completed\x07" in tui.sent
+        seen = tui.sent.count(link)
+        assert seen > 0
+        tui.say("/undo")
+        tui.wait_for("▸ remove new.txt", "y  take back")
+        assert tui.sent.count(link) > seen
+        tui.press("n")
+        tui.say("/export thread.md")
+        tui.wait_for("· written:", "/thread.md")  # with its folder: the name alone was typed
+        assert file_address(str(stage.workspace / "thread.md")) in tui.sent
+        tui.press("ctrl-d")
+        assert tui.wait_for_end() == 0
+        assert tui.sent.index("\x1b[?1004l") > 0
+    with stage.chat("resume", "--last") as tui:
+        tui.wait_for("It is written.")
+        assert link in tui.sent
+
+
+def test_a_plan_that_is_proposed_is_asked_about(stage: Stage) -> None:
+    with stage.chat() as tui:
+        stage.model.enqueue_assistant_message("<proposed_plan>\n- first this\n</proposed_plan>")
+        stage.model.enqueue_assistant_message("It is done.")
+        tui.say("/plan make one")
+        tui.wait_for("first this", "Implement this plan?", "y  yes, implement it")
+        tui.press("y")
+        tui.wait_for("› Implement the plan.", "It is done.")
 
 
 def test_no_means_no_and_says_what_to_do_instead(stage: Stage) -> None:
@@ -353,7 +459,7 @@ def test_without_a_terminal_it_names_exec(stage: Stage) -> None:
     ("words", "said"),
     [
         (["--last"], "--last goes with resume"),
-        (["resume"], "resume needs a thread"),
+        (["resume"], "a session needs a terminal"),
         (["two", "words"], "the prompt is one argument"),
         (["--cd", "nowhere"], "nowhere is no directory"),
         (["--image", "nothing.png"], "the picture nothing.png cannot be read"),
@@ -370,4 +476,4 @@ def test_a_thread_that_is_not_there_is_told_before_anything_is_drawn(stage: Stag
     with Tui(stage.command("resume", "nobody"), stage.workspace, stage.env) as tui:
         assert tui.wait_for_end() == 1
         assert "treadle chat: there is no thread 'nobody'" in tui.history
-        assert "try: treadle chat resume --last" in tui.history
+        assert "try: treadle chat resume, for a list" in tui.history

@@ -54,7 +54,7 @@ def test_an_engine_of_another_package_is_listed_with_why_it_cannot_be_loaded(sta
     (package / "odd-1.0.dist-info").mkdir(parents=True)
     (package / "odd-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     (package / "odd-1.0.dist-info" / "entry_points.txt").write_text("[treadle.engines]\nodd = no_such_module:ENGINE\n")
-    stage.env["PYTHONPATH"] += f":{package}"
+    stage.env["PYTHONPATH"] = str(package)
     done = stage.run("engines")
     assert "✗ odd" in done.stdout
     assert "of odd cannot be loaded: ModuleNotFoundError" in done.stdout

@@ -47,6 +47,7 @@ def other_database(home: Path) -> None:
 def odd_files(home: Path) -> None:
     (home / "schema.json").write_text("{")
     (home / "token").write_text("two words")
+    (home / "token").chmod(0o600)
 
 
 class Row(NamedTuple):
@@ -106,7 +107,7 @@ ROWS = [
     Row(f"login sk-{SECRET}", 2, told("does not belong on the command line", "every user", "treadle login PROVIDER")),
     Row("login nix 0ld-f00", 2, told("does not belong on", "every user", "treadle login nix, which asks for the key")),
     Row("login openai", 2, told("there is no key for openai", "standard input is empty", "treadle login openai")),
-    Row("logout", 1, told("nothing to forget", "no key is kept in {home}", "treadle login status")),
+    Row("logout", 1, told("nothing to forget", "no key is stored in {home}", "treadle login status")),
     # files and threads
     Row("exec --image gone.png -- hi", 2, told("gone.png cannot be read", "No such file", "--image FILE")),
     Row("exec --output-schema gone hi", 2, told("gone cannot be read", "No such file", "--output-schema FILE")),

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from kit.warm_python import run_python
 from treadle.testing import AppServerHarness, Usage
 
 DEADLINE = 60
 
 
-def run(arguments: list[str], cwd: Path, home: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(arguments: list[str], cwd: Path, home: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "TREADLE_HOME": str(home)}
-    return subprocess.run(
-        [sys.executable, "-m", "treadle", "exec", *arguments],
-        cwd=cwd,
-        env=environment,
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    return run_python(["-m", "treadle", "exec", *arguments], cwd=cwd, env=environment, stdin=stdin)
 
 
 @pytest.fixture
@@ -107,6 +100,71 @@ def test_a_failed_turn_ends_with_1_and_says_why(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert re.search(r"failed: .*\b401\b.*no such key", done.stderr)
         assert done.stdout == ""
+
+
+def test_a_copy_of_a_thread_goes_on_without_it(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        for answer in ("First.", "In the copy.", "In the first."):
+            harness.model.enqueue_assistant_message(answer)
+        assert run(["one"], harness.workspace, harness.home).returncode == 0
+        done = run(["fork", "--last", "--ephemeral", "two"], harness.workspace, harness.home)
+        assert (done.returncode, done.stdout) == (0, "In the copy.\n"), done.stderr
+        assert run(["resume", "--last", "three"], harness.workspace, harness.home).stdout == "In the first.\n"
+        said = [request.body.decode() for request in harness.model.requests()]
+        assert "First." in said[1]
+        assert "First." in said[2]
+        assert "In the copy." not in said[2]
+
+
+def test_a_review_has_its_report_as_the_answer(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("Nothing to complain about.")
+        done = run(["review", "--base", "main", "-o", "report.md"], harness.workspace, harness.home)
+        assert (done.returncode, done.stdout) == (0, "Nothing to complain about.\n"), done.stderr
+        assert (harness.workspace / "report.md").read_text() == "Nothing to complain about."
+        assert "merged into the branch 'main'" in (harness.model.single_request().last_user_text or "")
+
+
+def test_a_turn_whose_time_is_up_is_interrupted(tmp_path: Path) -> None:
+    forever = threading.Event()
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_assistant_message("never said", gate=forever)
+        done = run(["--quiet", "--timeout", "2", "what now?"], harness.workspace, harness.home)
+        forever.set()
+        assert (done.returncode, done.stdout) == (124, "")
+        assert "stopped: the 2 s of --timeout were up" in done.stderr
+
+
+def test_a_message_that_waits_is_sent_when_the_thread_goes_on(tmp_path: Path) -> None:
+    with AppServerHarness(tmp_path) as harness:
+        for answer in ("First.", "Second.", "Third."):
+            harness.model.enqueue_assistant_message(answer)
+        assert run(["one"], harness.workspace, harness.home).returncode == 0
+        environment = {**os.environ, "TREADLE_HOME": str(harness.home)}
+
+        def queue(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "treadle", "queue", *words]
+            return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+        thread = json.loads(
+            subprocess.run(
+                [sys.executable, "-m", "treadle", "threads", "list", "--json"],
+                env=environment,
+                capture_output=True,
+                timeout=60,
+                check=True,
+            ).stdout
+        )[0]["id"]
+        waits = queue("--thread", thread[-8:], "--message", "run the\ntests")
+        assert waits.stdout == f"It waits for {thread[-8:]}  one\nTo send it now: treadle resume {thread}\n", (
+            waits.stderr
+        )
+        assert queue("--thread", thread).stdout == "1  run the\\ntests\n"
+        assert run(["resume", thread, "go on"], harness.workspace, harness.home).returncode == 0
+        assert queue("--thread", thread).stdout == f"Nothing waits for {thread[-8:]}  one\n"
+        assert "run the\\ntests" in harness.model.requests()[1].body.decode()
+        nobody = queue("--thread", "nobody", "--message", "hello")
+        assert (nobody.returncode, nobody.stderr.splitlines()[0]) == (1, "treadle queue: there is no thread 'nobody'")
 
 
 def test_the_prompt_may_come_from_standard_input(tmp_path: Path) -> None:
@@ -226,10 +284,16 @@ def test_a_reader_that_goes_away_ends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("--help", "--version", "exec --help", "threads --help", "app-server --help", "version", "completion bash"),
-        *("config show", "config show --json", "config get sandbox_mode", "config path", "config check"),
-        *("models --json", "engines --json", "login status", "doctor --json --no-engines", "threads list --json"),
-        *("exec --json hi", "exec-server"),
+        # What prints: the table of commands, click, argparse, a table, lines of JSON, a turn, a server's address.
+        *(
+            "--help",
+            "exec --help",
+            "app-server --help",
+            "config check",
+            "models --json",
+            "exec --json hi",
+            "exec-server",
+        ),
     ],
 )
 def test_a_reader_that_has_seen_enough_is_no_error(words: str, project: Path, tmp_path: Path) -> None:

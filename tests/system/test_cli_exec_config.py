@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from kit.warm_python import run_python
 from treadle.testing import AppServerHarness
 
 DEADLINE = 60
@@ -23,16 +23,7 @@ def run(home: Path, *words: str, env: Mapping[str, str] | None = None) -> subpro
     kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}
     cwd = home.parent / "project"
     cwd.mkdir(exist_ok=True)
-    return subprocess.run(
-        [sys.executable, "-m", "treadle", *words],
-        cwd=cwd,
-        env={**kept, "TREADLE_HOME": str(home), **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    return run_python(["-m", "treadle", *words], cwd=cwd, env={**kept, "TREADLE_HOME": str(home), **(env or {})})
 
 
 def refused(done: subprocess.CompletedProcess[str], home: Path, code: int = 2) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kit.warm_python import run_python
 from treadle.testing import AppServerHarness, Usage
 
 DEADLINE = 60
@@ -33,16 +34,7 @@ class Stage(AppServerHarness):
         return {**kept, "TREADLE_HOME": str(self.home)}
 
     def run(self, *words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "treadle", *words],
-            cwd=self.workspace,
-            env={**self.environ(), **environ},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
+        return run_python(["-m", "treadle", *words], cwd=self.workspace, env={**self.environ(), **environ}, stdin=stdin)
 
     def events(self, *words: str, stdin: str = "", **environ: Any) -> list[Any]:
         done = self.run(*words, stdin=stdin, **environ)

@@ -95,7 +95,7 @@ def test_a_turn_is_drawn_as_it_happens(stage: Stage) -> None:
     end = shown.index("It works.")
     assert [line for line in shown[end:] if "tokens in, " in line]
     assert [line for line in shown[end:] if line.startswith(GO_ON)]
-    assert f"kept in  {stage.home}/threads.db" in "".join(shown)
+    assert f"stored   {stage.home}/threads.db" in "".join(shown)
     assert not any("Ctrl-C" in line for line in shown)
     assert stage.terminal.seen.count(HIDE) == stage.terminal.seen.count(SHOW) == 1
 

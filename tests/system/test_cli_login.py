@@ -47,7 +47,7 @@ def test_a_key_from_standard_input_is_kept_and_used(stage: Stage) -> None:
         model.enqueue_assistant_message("ok")
         done = stage.run("login", "mine", "--with-key", "--check", stdin=f"{KEY}\n")
         assert done.returncode == 0, done.stderr
-        assert "the key for mine is kept in" in done.stdout
+        assert "the key for mine is stored in" in done.stdout
         assert 'next: treadle exec "look around"' in done.stdout
         assert "m answers" in done.stdout
         assert KEY not in done.stdout + done.stderr
@@ -82,7 +82,7 @@ def test_a_key_that_is_not_accepted_is_told_with_what_to_type(stage: Stage) -> N
         done = stage.run("login", "mine", "--check", stdin=KEY)
     what, why, do = done.stderr.splitlines()
     assert done.returncode == 1
-    assert what == "treadle login: the key is kept, but mine cannot be used with it"
+    assert what == "treadle login: the key is stored, but mine cannot be used with it"
     assert "401" in why
     assert do == "  try: treadle login mine"
     assert KEY not in done.stdout + done.stderr

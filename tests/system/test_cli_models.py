@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kit.warm_python import run_python
 from treadle import Codex
 
 DEADLINE = 60
@@ -61,14 +61,8 @@ def listing(code: int = 200) -> Iterator[tuple[str, list[str]]]:
 
 
 def run(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "treadle", "models", *words],
-        env={**os.environ, "TREADLE_HOME": str(home), **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
+    return run_python(
+        ["-m", "treadle", "models", *words], cwd=home, env={**os.environ, "TREADLE_HOME": str(home), **env}
     )
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from kit.warm_python import run_python
 from system.runners.fake_engine import SESSION, fake
+from treadle import __version__
 
 DEADLINE = 60
 
@@ -32,7 +34,6 @@ class Stage:
             "HOME": str(folder),
             "TREADLE_HOME": str(self.home),
             "PATH": f"{self.programs}:/usr/bin:/bin",
-            "PYTHONPATH": os.pathsep.join(sys.path),
         }
 
     def engine(self, script: str, name: str = "codex") -> None:
@@ -52,18 +53,8 @@ class Stage:
             text=True,
         )
 
-    def run(self, *arguments: str, stdin: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.project,
-            env={**self.env, **more},
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
+    def run(self, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+        return run_python(["-m", "treadle", *arguments], cwd=self.project, env={**self.env, **more}, stdin=stdin)
 
     def marked(self, name: str) -> str:
         return (self.programs / name).read_text()
@@ -116,7 +107,8 @@ def test_events_as_json_and_nothing_else(stage: Stage) -> None:
     assert done.returncode == 0
     assert all(line.startswith('{"type":"') for line in done.stdout.splitlines())
     events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [event["type"] for event in events] == ["started", "action", "action", "action", "completed"]
+    assert [event["type"] for event in events] == ["run", "started", "action", "action", "action", "completed"]
+    assert events[0] == {"type": "run", "version": 1, "treadle": __version__}
     assert events[-1]["answer"] == "It is empty."
     assert events[-1]["resume"] == {"engine": "codex", "value": SESSION}
     assert done.stderr == ""
@@ -135,6 +127,38 @@ def test_options_and_further_words_reach_the_engine(stage: Stage) -> None:
         *("exec", "--json", "--skip-git-repo-check", "--color=never", "resume", SESSION, "-"),
     ]
     assert stage.marked("cwd") == str(stage.project / "sub")
+
+
+def test_the_answer_is_written_to_a_file_and_has_the_form_that_was_asked_for(stage: Stage) -> None:
+    stage.engine(LS)
+    (stage.project / "schema.json").write_text('{"type": "object"}')
+    (stage.project / "a b.png").write_bytes(b"")
+    options = ("-o", "answer.txt", "--output-schema", "schema.json", "--image", "a b.png")
+    done = stage.run("run", "-e", "codex", *options, "look")
+    assert done.returncode == 0, done.stderr
+    assert (stage.project / "answer.txt").read_text() == "It is empty."
+    schema, image = f"--output-schema={stage.project}/schema.json", f"--image={stage.project}/a b.png"
+    assert json.loads(stage.marked("argv"))[-3:] == [schema, image, "-"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-e", "codex", "--image", "gone.png"), "the image gone.png cannot be read"),
+        (("-e", "codex", "--output-schema", "gone.json"), "the schema gone.json cannot be read"),
+        (("-e", "codex", "-o", "gone/answer"), "gone/answer cannot be written"),
+        (("-e", "pi", "--output-schema", "schema.json"), "pi cannot be held to a JSON Schema"),
+    ],
+)
+def test_what_the_engine_cannot_be_given_is_refused(stage: Stage, options: tuple[str, ...], said: str) -> None:
+    (stage.project / "schema.json").write_text("{}")
+    stage.engine(LS)
+    stage.engine(LS, "pi")
+    done = stage.run("run", *options, "look")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "failed" not in done.stderr
+    assert not (stage.programs / "prompt").exists()
 
 
 def test_standard_input_is_the_prompt_or_is_added_to_it(stage: Stage) -> None:
@@ -187,7 +211,7 @@ def test_what_is_not_installed_is_refused_with_how_to_get_it(stage: Stage) -> No
     assert "npm install -g @openai/codex" in done.stderr
     as_json = stage.run("run", "-e", "codex", "--json", "hello")
     assert as_json.returncode == 2
-    [completed] = [json.loads(line) for line in as_json.stdout.splitlines()]
+    _, completed = [json.loads(line) for line in as_json.stdout.splitlines()]
     assert (completed["type"], completed["ok"]) == ("completed", False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import select
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +134,55 @@ def test_the_answer_can_go_elsewhere_while_the_terminal_shows_the_run(stage: Sta
         assert program.wait(timeout=DEADLINE) == 0
     assert HIDE in shown
     assert b"It is empty." not in shown
+
+
+# Asks in the words of `claude`.
+ASKS = """
+assert json.loads(sys.stdin.readline())["request"]["subtype"] == "initialize"
+sys.stdin.readline()
+say(type="system", subtype="init", session_id=SESSION, model="m", cwd=HERE)
+request = dict(subtype="can_use_tool", tool_name="Bash", input={"command": "rm notes.txt", "description": "tidy up"})
+say(type="control_request", request_id="q1", request=request)
+said = json.loads(sys.stdin.readline())["response"]["response"]
+mark("said", json.dumps(said))
+say(type="result", subtype="success", is_error=False, result=said["behavior"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ((b"y",), {"behavior": "allow", "updatedInput": {"command": "rm notes.txt", "description": "tidy up"}}),
+        ((b"n", b"move it\n"), {"behavior": "deny", "message": "move it"}),
+        ((b"\x04",), {"behavior": "deny", "message": "The user does not allow Bash here."}),
+    ],
+)
+def test_an_engine_that_asks_is_answered_at_the_terminal(
+    stage: Stage, terminal: Terminal, keys: tuple[bytes, ...], said: dict[str, Any]
+) -> None:
+    stage.engine(ASKS, "claude")
+    with start(stage, terminal, "run", "-e", "claude", "tidy up") as program:
+        terminal.wait_for("> ")
+        assert "Run this command?" in terminal.text
+        assert "rm notes.txt" in terminal.text
+        assert "why: tidy up" in terminal.text
+        for key in keys:
+            terminal.type(key)
+            if key == b"n":
+                terminal.wait_for("what instead?")
+        terminal.read_to_end()
+        assert program.wait(timeout=DEADLINE) == 0
+    assert json.loads(stage.marked("said")) == said
+
+
+def test_no_and_stop_ends_the_run(stage: Stage, terminal: Terminal) -> None:
+    stage.engine(ASKS.replace('mark("said"', 'hang(); mark("said"'), "claude")
+    with start(stage, terminal, "run", "-e", "claude", "tidy up") as program:
+        terminal.wait_for("> ")
+        terminal.type(b"q")
+        terminal.read_to_end()
+        assert program.wait(timeout=DEADLINE) == 1
+    assert not (stage.programs / "said").exists()
 
 
 def test_time_ticks_and_ctrl_c_stops_the_engine(stage: Stage, terminal: Terminal) -> None:

@@ -23,6 +23,8 @@ from unittest import mock
 import pytest
 from msgspec import structs
 
+from kit.agents_model import do, spawn, wait
+from system.agent.test_agents import agent_scene
 from system.test_cli_run_terminal import Terminal
 from thread_samples import PNG
 from thread_samples import command as command_item
@@ -62,14 +64,16 @@ class Kept:
             code = main(["threads", *words])
         return Done(code, out.getvalue(), err.getvalue())
 
-    def program(self, *words: str, pager: str = "cat", **options: object) -> subprocess.Popen[bytes]:
-        environ = {**os.environ, **self._environ(), "TERM": "xterm-256color", "PAGER": pager}
+    def program(
+        self, *words: str, pager: str = "cat", term: str = "xterm-256color", **options: object
+    ) -> subprocess.Popen[bytes]:
+        environ = {**os.environ, **self._environ(), "TERM": term, "PAGER": pager}
         command = [sys.executable, "-m", "treadle", "threads", *words]
         return subprocess.Popen(command, env=environ, **options)  # type: ignore[call-overload, no-any-return]
 
-    def on_terminal(self, terminal: Terminal, *words: str, pager: str = "cat") -> subprocess.Popen[bytes]:
+    def on_terminal(self, terminal: Terminal, *words: str, **options: str) -> subprocess.Popen[bytes]:
         end = terminal.slave
-        return self.program(*words, pager=pager, stdin=end, stdout=end, stderr=end, start_new_session=True)
+        return self.program(*words, **options, stdin=end, stdout=end, stderr=end, start_new_session=True)
 
     def _environ(self) -> dict[str, str]:
         return {"TREADLE_HOME": str(self.home), "CODEX_HOME": str(self.home), **SECRETS}
@@ -148,7 +152,7 @@ def test_the_list_on_a_terminal(made: Kept) -> None:
         assert program.wait(DEADLINE) == 0
     terminal.close()
     assert "thread" in terminal.text.splitlines()[0]
-    assert made.wool[:13] in terminal.text
+    assert made.wool[-8:] in terminal.text
     assert "just now" in terminal.text or "ago" in terminal.text
     assert "there are more: treadle threads list --limit 5" in terminal.text
 
@@ -175,6 +179,21 @@ def test_a_thread_on_a_terminal_through_a_pager(made: Kept) -> None:
     assert "Wool comes from sheep." in terminal.text
     assert b"\x1b[36m\xe2\x80\xba where does wool" in terminal.seen
     assert f"go on: treadle exec resume {made.wool}" in terminal.text
+
+
+@pytest.mark.parametrize(
+    ("term", "shown", "keys"), [("xterm-256color", "type to search", b"looms\r"), ("dumb", "Which thread?: ", b"2\n")]
+)
+def test_without_a_thread_a_person_chooses_one(made: Kept, term: str, shown: str, keys: bytes) -> None:
+    terminal = Terminal(columns=100)
+    with made.on_terminal(terminal, "show", term=term) as program:
+        terminal.wait_for("Looms")
+        terminal.wait_for(shown)
+        terminal.type(keys)
+        terminal.read_to_end()
+        assert program.wait(DEADLINE) == 0
+    terminal.close()
+    assert "The loom is mended." in terminal.text.replace("*", "")
 
 
 def test_a_pager_that_is_left_early_is_no_error(kept: Kept) -> None:
@@ -204,7 +223,7 @@ def test_ctrl_c_is_for_the_pager(kept: Kept, tmp_path: Path) -> None:
 
 
 def test_one_is_meant_by_id_beginning_name_or_last(made: Kept) -> None:
-    for word in (made.looms, made.looms.upper(), made.looms[:13], "Looms"):
+    for word in (made.looms, made.looms.upper(), made.looms[:13], made.looms[-8:], "Looms"):
         assert json.loads(made.run("show", "--json", word).out)["id"] == made.looms
     assert json.loads(made.run("show", "--json", "--last").out)["id"] == made.wool
     assert json.loads(made.run("show", "--json", made.old[:20]).out)["id"] == made.old
@@ -215,7 +234,7 @@ def test_a_beginning_that_several_have_lists_them(made: Kept) -> None:
     assert done.code == 2
     assert done.err.startswith(f"treadle threads: {made.looms[:4]!r} may be one of several threads:\n")
     for thread in (made.looms, made.wool, made.old):
-        assert f"    {thread[:13]}" in done.err
+        assert f"    {thread[-8:]}" in done.err
     assert "Looms" in done.err
 
 
@@ -276,7 +295,7 @@ def test_words_are_marked_on_a_terminal(made: Kept) -> None:
         terminal.read_to_end()
         assert program.wait(DEADLINE) == 0
     terminal.close()
-    assert b"\x1b[1;33msheep\x1b[0m" in terminal.seen
+    assert b"\x1b[1;4msheep\x1b[0m" in terminal.seen
 
 
 # --- export ----------------------------------------------------------------------------------------------------------
@@ -417,7 +436,7 @@ async def _lengthen(kept: Kept, count: int, line: str, lines: int) -> None:
 
 
 def test_put_away_and_taken_back(kept: Kept) -> None:
-    assert kept.run("archive", "Looms") == Done(0, f"archived {kept.looms[:13]}  Looms\n", "")
+    assert kept.run("archive", "Looms") == Done(0, f"archived {kept.looms[-8:]}  Looms\n", "")
     assert kept.looms not in kept.run("list").out
     assert kept.looms in kept.run("list", "--archived").out
     assert kept.run("archive", "Looms").code == 1
@@ -442,7 +461,7 @@ def test_nothing_is_deleted_where_nobody_can_be_asked(kept: Kept) -> None:
     assert "--yes" in done.err
     assert kept.looms in kept.run("list").out
     assert kept.run("delete", "--yes", "Looms", kept.old) == Done(
-        0, f"deleted {kept.looms[:13]}  Looms\ndeleted {kept.old[:13]}  old things\n", ""
+        0, f"deleted {kept.looms[-8:]}  Looms\ndeleted {kept.old[-8:]}  old things\n", ""
     )
     assert kept.looms not in kept.run("list").out
     assert kept.run("list", "--archived").out == ""
@@ -461,6 +480,22 @@ def test_it_asks_and_says_what_is_lost(kept: Kept, answer: bytes, code: int, sta
     terminal.close()
     assert (kept.looms in kept.run("list").out) == stays
     assert ("nothing was deleted" in terminal.text) == stays
+
+
+def test_the_question_says_how_many_sub_agents_go_too(tmp_path: Path) -> None:
+    async def fill() -> Path:
+        async with agent_scene(tmp_path) as on:
+            await on.stage.run(await on.stage.start(), do(spawn("c"), wait("$1"), "e"))
+            return on.stage.harness.home
+
+    terminal = Terminal(columns=100)
+    with Kept(asyncio.run(fill()), "", "", "").on_terminal(terminal, "delete", "--last") as program:
+        terminal.wait_for("Delete?")
+        assert ", with 1 sub-agent)" in terminal.text
+        terminal.type(b"\n")
+        terminal.read_to_end()
+        assert program.wait(DEADLINE) == 1
+    terminal.close()
 
 
 def _interrupted(program: subprocess.Popen[bytes]) -> int:
@@ -532,8 +567,8 @@ def test_a_shell_offers_the_newest_with_their_titles(made: Kept) -> None:
     assert program is not None
     done = subprocess.run([program], env=environ, capture_output=True, text=True, timeout=DEADLINE, check=False)
     lines = done.stdout.splitlines()
-    assert lines[1] == made.wool[:13]
+    assert lines[1] == made.wool[-8:]
     assert lines[2] == "where does wool come from?"
-    assert made.looms[:13] in lines
+    assert made.looms[-8:] in lines
     assert "Looms" in lines
     assert done.stderr == ""

@@ -60,7 +60,7 @@ class Terminal:
         self.cwd = cwd
         self.asked = 0
 
-        async def environment() -> Environment:
+        async def environment(environment_id: str) -> Environment:
             self.asked += 1
             return env
 
@@ -284,7 +284,7 @@ async def test_closing_ends_what_runs(terminal: Terminal) -> None:
 async def test_closing_while_a_command_starts(env: Environment, tmp_path: Path) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
-    async def environment() -> Environment:
+    async def environment(environment_id: str) -> Environment:
         asked.set()
         await go_on.wait()
         return env
@@ -363,7 +363,7 @@ async def test_starts_that_fail(terminal: Terminal) -> None:
 
 
 async def test_an_environment_that_cannot_be_had(tmp_path: Path) -> None:
-    async def environment() -> Environment:
+    async def environment(environment_id: str) -> Environment:
         raise ExecError("no machine")
 
     sessions = CommandSessions(environment)

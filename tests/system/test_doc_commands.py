@@ -20,6 +20,7 @@ from scripts import make_configuration
 
 from doc_blocks import BLOCKS, DOCUMENTS, REPOSITORY, Block
 from kit.ports import free_port
+from kit.warm_python import write_treadle
 from system.runners.fake_engine import fake
 
 DEADLINE: Final = 100
@@ -44,6 +45,14 @@ say(type="result", subtype="success", is_error=False, result="The answer.", sess
 _SERVER: Final = re.compile(r"(?:\S+=\S+ )*(?:ssh \S+ )?treadle (?:app|exec)-server\b(?!.*(stdio://|--help))")
 
 
+# Its options, the host, and what the user's shell there runs.
+_SSH: Final = """\
+while [ "${1#-}" != "$1" ]; do case "$1" in -o|-p|-F) shift 2;; *) shift;; esac; done
+shift
+eval "$*"
+"""
+
+
 class Scratch:
     """A user with an empty home and a small project, and the programs that the documents name."""
 
@@ -53,9 +62,9 @@ class Scratch:
             made.mkdir()
         fake(programs, CODEX)
         fake(programs, CLAUDE, "claude")
-        _script(programs / "treadle", f'exec "{sys.executable}" -m treadle "$@"')
+        write_treadle(programs / "treadle")
         _script(programs / "python", f'exec "{sys.executable}" "$@"')
-        _script(programs / "ssh", 'shift\nexec "$@"')
+        _script(programs / "ssh", _SSH)
         (self.project / "hello.py").write_text('print("hello")\n')
         (self.project / "notes.txt").write_text("a note\n")
         (self.project / "token").write_text("a-token-of-the-reader")
@@ -107,7 +116,7 @@ class Scratch:
             printed = ""
             for line in child.stdout:
                 printed += line
-                if re.match(r"(ws|unix)://", line):
+                if re.match(r"(treadle exec-server dials )?(wss?|unix)://", line):
                     break
             os.killpg(child.pid, signal.SIGTERM)
             rest = child.communicate(timeout=DEADLINE)[0]
@@ -155,6 +164,11 @@ _RUN: Final = {"sh": _run_script, "console": _run_session}
 def scratch(tmp_path: Path) -> Iterator[Scratch]:
     made = Scratch(tmp_path)
     yield made
+    # What was started by `treadle exec-server --attach` stays for a while.
+    code, printed = made.shell(
+        'for each in "$HOME"/.treadle/environments/*/; do treadle environments remove "$(basename "$each")"; done'
+    )
+    assert code == 0, printed
     kept = made.home / ".treadle"
     names = {path.name + "/" * path.is_dir() for path in kept.iterdir()} if kept.exists() else set()
     parts = {"threads.db-wal", "threads.db-shm"}

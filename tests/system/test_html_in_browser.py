@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from thread_samples import MARK, PNG, hostile_thread, rich_thread, written
-from treadle.cli import HtmlPage
+from treadle.pages import HtmlPage
 from treadle.protocol.app import Thread
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

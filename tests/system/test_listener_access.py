@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import http.client
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +35,9 @@ from kit.ports import free_port
 from kit.processes import DEADLINE_S
 from treadle import AsyncCodex, Codex, CodexConfig, Environment, TransportClosedError, TreadleError
 from treadle.execution import HOST, Unusable
+from treadle.logs import REFUSALS_PER_MINUTE
 from treadle.testing import AppServerHarness
-from treadle.transport import MAX_CONNECTIONS, REFUSALS_PER_MINUTE, Address
+from treadle.transport import MAX_CONNECTIONS, Address
 
 Kind: TypeAlias = Literal["app-server", "exec-server"]
 KINDS: tuple[Kind, ...] = ("app-server", "exec-server")
@@ -254,12 +256,28 @@ async def test_who_takes_the_port_of_a_killed_server_is_not_sent_its_secret(
         writer.close()
 
     monkeypatch.setenv("TREADLE_HOME", str(killed.home))
-    async with await asyncio.start_server(serve, killed.address.host, killed.address.port):
+    # A helper that it was starting has its sockets until it is another program.
+    async with asyncio.timeout(DEADLINE_S):
+        while (server := await _listening(serve, killed.address)) is None:
+            await asyncio.sleep(0.01)
+    async with server:
         said = await refusals(kind, killed.bare)
     assert len(heard) == len(said)
     for request, text in zip(heard, said, strict=True):
         assert killed.secret.encode() not in request
         assert f"the one in {killed.file} is of a server that has ended" in text
+
+
+async def _listening(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], address: Address
+) -> asyncio.Server | None:
+    """None while somebody else has the port."""
+    try:
+        return await asyncio.start_server(serve, address.host, address.port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return None
 
 
 STRANGER = """
@@ -361,7 +379,7 @@ def test_the_file_goes_with_the_server_and_one_that_was_left_is_replaced(kind: K
 def test_a_file_that_cannot_be_kept_is_told_and_the_url_still_works(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, where the home should be")
     with opened("exec-server", tmp_path) as listener:
-        assert "its token is in the URL only: cannot keep the secret" in listener.said()
+        assert "its token is in the URL only: cannot store the secret" in listener.said()
         assert refusal(listener.bare)[0] == 401
         with enter(listener.url):
             pass

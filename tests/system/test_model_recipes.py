@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from kit.warm_python import run_python
 from treadle.llm import KNOWN, OFFLINE
 from treadle.testing import MockModel
 from wire_rules import check_request
@@ -77,16 +77,8 @@ def run(folder: Path, config: str, *words: str, **env: str) -> subprocess.Comple
     (home / "config.toml").write_text(config)
     prefixes = ("TREADLE", "OPENAI", "ANTHROPIC", "CODEX")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
-    return subprocess.run(
-        [sys.executable, "-m", "treadle", "exec", *words, "hi"],
-        cwd=workspace,
-        env={**kept, "TREADLE_HOME": str(home), **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    environ = {**kept, "TREADLE_HOME": str(home), **env}
+    return run_python(["-m", "treadle", "exec", *words, "hi"], cwd=workspace, env=environ)
 
 
 @pytest.mark.parametrize("name", RECIPES)

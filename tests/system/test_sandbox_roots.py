@@ -141,6 +141,14 @@ def test_the_table_knows_what_is_bound(place: Place) -> None:
         MountTable.read().bound(str(place.root / "link"))
 
 
+def test_where_there_is_no_proc_nothing_is_confined_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.execution.sandbox.mounts._TABLE", str(tmp_path / "mountinfo"))
+    with pytest.raises(ExecError, match="it needs /proc, which is not mounted here"):
+        MountTable.read()
+
+
 # --- roots below other writable paths ---
 
 

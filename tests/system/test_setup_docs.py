@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from kit.warm_python import write_treadle
 
 PAGE = Path(__file__).parents[2] / "docs" / "setup.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -18,8 +19,7 @@ BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
 def test_a_block(block: str, tmp_path: Path) -> None:
     program = tmp_path / "bin" / "treadle"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m treadle "$@"\n')
-    program.chmod(0o755)
+    write_treadle(program)
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     environment = {
         **kept,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -42,3 +45,21 @@ def test_a_full_disk_is_a_clear_error_and_no_loss(tmp_path: Path) -> None:
         assert last["read"] == last["written"] == after["written"] + 1
         assert last["found"] == 2
         assert program.process.wait(60) == 0
+
+
+def test_a_backup_to_a_full_disk_names_that_disk(tmp_path: Path) -> None:
+    home, disk = tmp_path / "home", tmp_path / "disk"
+    home.mkdir()
+    disk.mkdir()
+    if not _can_mount(disk):
+        pytest.skip("no disk can be mounted here; the unit tests fill a file instead")
+    with sqlite3.connect(home / "threads.db") as database:
+        database.execute("CREATE TABLE much (what BLOB)")
+        database.execute("INSERT INTO much VALUES (?)", (os.urandom(4 << 20),))
+    database.close()
+    treadle = [sys.executable, "-m", "treadle", "store", "backup", str(disk / "copy")]
+    done = subprocess.run(
+        [*SMALL_DISK, str(disk), *treadle], env={**os.environ, "TREADLE_HOME": str(home)}, capture_output=True
+    )
+    assert done.returncode == 1
+    assert f"{disk}/copy cannot be written: No space left on device" in done.stderr.decode()

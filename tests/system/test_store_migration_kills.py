@@ -27,7 +27,7 @@ PROGRAM = """
 import asyncio, itertools, os, shutil, signal, sys
 from treadle.host.conversations import ConversationStore
 from treadle.store.sqlite import schema
-from treadle.store.sqlite.file_store import open_sqlite
+from treadle.store.sqlite.sqlite_store import open_sqlite
 
 kind, original, copies = sys.argv[1:]
 connect = schema.connect

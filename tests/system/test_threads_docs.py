@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+from kit.warm_python import write_treadle
 from treadle.testing import AppServerHarness
 
 PAGE = Path(__file__).parents[2] / "docs" / "threads.md"
@@ -19,8 +19,7 @@ def test_the_recipes(tmp_path: Path) -> None:
         harness.model.enqueue_assistant_message("The project makes looms.")
         program = tmp_path / "bin" / "treadle"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m treadle "$@"\n')
-        program.chmod(0o755)
+        write_treadle(program)
         path = f"{program.parent}:{os.environ['PATH']}"
         done = subprocess.run(
             ["sh", "-e", "-c", "\n".join(BLOCKS)],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -307,3 +309,32 @@ async def test_robots_lead_nowhere_that_is_private() -> None:
         there.pages["/robots.txt"] = moved(f"http://localhost:{other.port}/")
         assert await problem(f"{there.url}/a", robots=KnownRobots()) == "not_public"
         assert other.asked == []
+
+
+# --- over TLS ---------------------------------------------------------------------------------------------------------
+
+# For 127.0.0.1, localhost and model.invalid, signed by itself.
+PEM = Path(__file__).parents[1] / "unit" / "http" / "loopback.pem"
+
+
+async def test_over_tls_the_certificate_is_that_of_the_name_though_an_address_was_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
+    named: list[str | None] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(PEM)
+    context.sni_callback = lambda _, name, __: named.append(name)
+    hosts = frozenset({"model.invalid", "other.invalid"})
+    lookup, asked = resolving(model_invalid=[["127.0.0.1"], ["169.254.169.254"]], other_invalid=[["127.0.0.1"]])
+    with site({"/a": page("<p>x")}, context) as there:
+        found = await read(f"https://model.invalid:{there.port}/a", private=hosts, lookup=lookup)
+        assert (found.text, asked, named) == ("x", ["model.invalid"], ["model.invalid"])
+        with pytest.raises(WebFailure, match="its certificate is not valid"):
+            await read(f"https://other.invalid:{there.port}/a", private=hosts, lookup=lookup)
+        # Without a yes for the host the address is looked at before anything is sent.
+        assert (
+            await problem(f"https://other.invalid:{there.port}/a", private=frozenset(), lookup=lookup) == "not_public"
+        )
+        assert named == ["model.invalid", "other.invalid"]
+        assert there.paths == ["/a"]

@@ -266,6 +266,79 @@ async def test_a_resumed_session_does_not_expire(tmp_path: Path, marker: str) ->
 
 
 @pytest.mark.anyio
+async def test_a_session_waits_as_long_as_its_client_wishes_and_the_server_allows(marker: str, tmp_path: Path) -> None:
+    async with ExecServer(detached_s=3600) as server:
+        listener = await listen(Address.parse("ws://127.0.0.1:0"), server.accept)
+        async with async_connect(listener.url, proxy=None) as socket:
+            first = (await _ask(socket, 1, "initialize", {"clientName": "x"}))["result"]
+        assert "detachS" not in first, "who does not ask sees no difference"
+        assert first["environmentInfo"]["capabilities"]["sessionDetach"] is True
+        for wish, given in ((7200.5, 3600), (600, 600), (0.05, 0.05)):
+            async with async_connect(listener.url, proxy=None) as socket:
+                answer = await _ask(socket, 1, "initialize", {"clientName": "x", "detachS": wish})
+                assert answer["result"]["detachS"] == given
+                start = start_params("p", ["sleep", marker], tmp_path)
+                await socket.send('{"method":"initialized"}')
+                assert "result" in await _ask(socket, 2, "process/start", start)
+        # Only the last one has ended; it is resumed with another wish while it can be.
+        async with asyncio.timeout(60):
+            while len(server.sessions) > 3:
+                await asyncio.sleep(0.01)
+        async with async_connect(listener.url, proxy=None) as socket:
+            bads: tuple[object, ...] = (-1, "1", [], True)
+            for bad in bads:
+                answer = await _ask(socket, 1, "initialize", {"clientName": "x", "detachS": bad})
+                assert error_of(answer)[0] == -32602
+            resume = {"clientName": "x", "resumeSessionId": first["sessionId"], "detachS": 0}
+            assert (await _ask(socket, 2, "initialize", resume))["result"]["detachS"] == 0
+            await socket.send('{"method":"initialized"}')
+            for wish, given in ((7200, 3600), (0, 0)):  # who leaves for good says so
+                answer = await _ask(socket, 3, "session/detach", {"detachS": wish})
+                assert answer["result"] == {"detachS": given}
+        async with asyncio.timeout(60):
+            while len(server.sessions) > 2:
+                await asyncio.sleep(0.01)
+        await listener.close()
+    assert await asyncio.to_thread(processes_left, marker) == []
+
+
+@pytest.mark.anyio
+async def test_what_has_ended_while_its_client_was_away_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = tmp_path / "go"
+    start = start_params("p", ["/bin/sh", "-c", f"while [ ! -e {go} ]; do sleep 0.02; done; echo done"], tmp_path)
+    async with ExecServer(detached_s=3600) as server:
+        listener = await listen(Address.parse("ws://127.0.0.1:0"), server.accept)
+        async with async_connect(listener.url, proxy=None) as socket:
+            answer = await _ask(socket, 1, "initialize", {"clientName": "x", "detachS": 3600})
+            await socket.send('{"method":"initialized"}')
+            assert "result" in await _ask(socket, 2, "process/start", start)
+
+        def facts() -> dict[str, float]:
+            return {gauge.name: gauge.value for gauge in server.sessions.gauges()}
+
+        async with asyncio.timeout(60):
+            while not facts()["treadle_sessions_detached"]:
+                await asyncio.sleep(0.01)
+            with monkeypatch.context() as patch:
+                patch.setattr("treadle.execution.local_backend.CLOSED_S", 0.0)
+                go.touch()
+                while facts()["treadle_processes_running"]:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)  # the timer that must not be there would be over
+            resume = {"clientName": "x", "resumeSessionId": answer["result"]["sessionId"]}
+            async with async_connect(listener.url, proxy=None) as socket:
+                while "error" in (await _ask(socket, 1, "initialize", resume)):
+                    pass
+                await socket.send('{"method":"initialized"}')
+                read = (await _ask(socket, 2, "process/read", {"processId": "p"}))["result"]
+        assert [chunk["chunk"] for chunk in read["chunks"]] == ["ZG9uZQo="]
+        assert read["closed"] is True
+        await listener.close()
+
+
+@pytest.mark.anyio
 async def test_a_closed_server_takes_no_more_connections() -> None:
     server = ExecServer()
     await server.close()

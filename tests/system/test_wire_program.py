@@ -12,35 +12,28 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from kit.exec_client import ExecClient, connected, start_params
-from kit.exec_program import COMMAND, running, server_environment
+from kit.exec_program import running, server_environment
 from kit.processes import DEADLINE_S, processes_left
 from kit.server_process import ServerProcess
 from kit.transports import Pipes, http_to
+from kit.warm_python import run_python
 
 READY = {"status": "ready"}
 
 
-def refused(folder: Path, *arguments: str, stdin: int | IO[bytes] = subprocess.DEVNULL, code: int = 1) -> str:
-    """Run the server with arguments that it must refuse: that exit code, nothing on stdout; what it says."""
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env=server_environment(),
-        stdin=stdin,
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    text = done.stderr.decode()
-    assert (done.returncode, done.stdout) == (code, b""), text
-    assert "Traceback" not in text
-    return text
+def refused(folder: Path, *arguments: str, stdin: str = "", code: int = 1) -> str:
+    """Run the server with arguments that it must refuse: that exit code, nothing on stdout; what it says. Its standard
+    input is a file."""
+    words = ["-m", "treadle", "exec-server", *arguments]
+    done = run_python(words, cwd=folder, env=server_environment(), stdin=stdin)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 def test_settings_are_not_ignored(tmp_path: Path) -> None:
@@ -48,6 +41,11 @@ def test_settings_are_not_ignored(tmp_path: Path) -> None:
     assert first == "treadle exec-server: -c my_api_key=… means nothing to an exec-server"
     assert why.startswith("  why: it has no settings")
     assert "treadle exec-server --help" in do
+
+
+@pytest.mark.parametrize("given", ["-1", "nan", "inf", "a day", "2592001"])
+def test_a_time_that_is_none(tmp_path: Path, given: str) -> None:
+    assert "is no number of seconds" in refused(tmp_path, "--detached-s", given, code=2)
 
 
 # --- addresses ---
@@ -291,6 +289,56 @@ def test_a_signal_ends_the_server_and_everything_it_ran(tmp_path: Path, marker: 
         assert server.stderr == ""
 
 
+def test_a_signal_lets_commands_go_on_while_the_server_drains(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = f"while [ ! -e {go} ]; do sleep 0.02; done; echo done"
+    with running(tmp_path, "--drain-s", "600") as server, connected(server.url) as client:
+        client.handshake().start("p", ["/bin/sh", "-c", wait], tmp_path)
+        with connected(server.url) as away:
+            session = away.handshake().session_id
+            away.start("p", ["/bin/sh", "-c", wait], tmp_path)
+        server.send_signal()
+        with http_to(server.url) as web:
+            while True:
+                web.request("GET", "/readyz")
+                answer = web.getresponse()
+                answer.read()
+                if answer.status == 503:
+                    break
+        code, text = client.failure("process/start", start_params("q", ["true"], tmp_path))
+        assert (code, "takes no new commands" in text) == (-32600, True)
+        with connected(server.url) as second:
+            code, text = second.failure("initialize", {"clientName": "x"})
+            assert (code, "takes no new sessions" in text) == (-32600, True)
+        go.touch()
+        client.story("p")
+        assert client.output("p") == b"done\n"
+        # The other client has not read what its command wrote: the server waits for it.
+        with connected(server.url) as back:
+            resume = {"clientName": "x", "resumeSessionId": session}
+            while "error" in back.reply_to(back.request("initialize", resume)):
+                pass
+            back.send({"method": "initialized"})
+            chunks = back.call("process/read", {"processId": "p", "waitMs": 60_000})["chunks"]
+            assert [chunk["chunk"] for chunk in chunks] == ["ZG9uZQo="]
+        assert client.is_dropped()
+        server.stop()
+
+
+def test_a_drain_ends_in_time_and_by_a_second_signal(tmp_path: Path, marker: str) -> None:
+    with running(tmp_path, "--drain-s", "0.2") as server, connected(server.url) as client:
+        client.handshake().start("p", ["sleep", marker], tmp_path)
+        assert server.stop() == 0
+    (tmp_path / "second").mkdir()
+    with running(tmp_path / "second", "--drain-s", "600") as server, connected(server.url) as client:
+        client.handshake().start("p", ["sleep", marker], tmp_path)
+        server.send_signal()
+        while "result" in client.reply_to(client.request("process/start", start_params("q", ["true"], tmp_path))):
+            client.call("process/terminate", {"processId": "q"})
+        assert server.stop() == 1
+    assert processes_left(marker) == []
+
+
 def test_a_killed_server_leaves_nothing(tmp_path: Path, marker: str) -> None:
     with running(tmp_path) as server, connected(server.url) as client:
         client.handshake()
@@ -403,7 +451,4 @@ def test_stdio_ends_by_signal(stdio: Stdio, tmp_path: Path, marker: str) -> None
 
 
 def test_stdio_needs_pipes(tmp_path: Path) -> None:
-    source = tmp_path / "input"
-    source.write_bytes(b"{}\n")
-    with source.open("rb") as file:
-        assert "pipes" in refused(tmp_path, "--listen", "stdio://", stdin=file)
+    assert "pipes" in refused(tmp_path, "--listen", "stdio://", stdin="{}\n")

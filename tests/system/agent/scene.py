@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ from treadle.testing import AppServerHarness, HarnessClient, MockModel, Recorded
 Json: TypeAlias = dict[str, Any]
 
 DEADLINE = 60.0
+# How a command exits that is ended: the executor of the real codex kills it at once.
+ENDED = 137 if os.environ.get("TREADLE_TEST_ENVIRONMENT") == "codex" else 143
 REPLY = "<reply>"  # the method under which a reply stands in `messages`
 DELTAS = frozenset(
     {

@@ -14,7 +14,7 @@ from treadle.errors import RpcError
 from treadle.execution import UNPROTECTED, can_protect
 from treadle.testing import ToolCall
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
+pytestmark = pytest.mark.anyio  # what a wire API may change is tried on each, and the rest on one
 
 COMMAND = "item/commandExecution/requestApproval"
 PATCH = "item/fileChange/requestApproval"
@@ -51,6 +51,7 @@ def _made(stage: Scene) -> bool:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_wire
 async def test_the_round_trip_is_told_in_order(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         thread, turn = await _begin(stage, "untrusted", _touch(justification="why"))
@@ -77,6 +78,7 @@ async def test_the_round_trip_is_told_in_order(tmp_path: Path) -> None:
         await check_thread(stage, thread)
 
 
+@pytest.mark.every_wire
 @pytest.mark.parametrize(
     ("answer", "status", "told"),
     [
@@ -98,6 +100,7 @@ async def test_a_no_is_a_no(tmp_path: Path, answer: Any, status: str, told: str)
         await check_thread(stage, thread)
 
 
+@pytest.mark.every_wire
 async def test_cancel_ends_the_turn(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         _answers(stage, "cancel")
@@ -195,6 +198,7 @@ async def test_never_refuses_what_leaves_the_sandbox(tmp_path: Path, policy: Any
 ADD = ToolCall("apply_patch", {"input": patch("*** Add File: made", "+x")}, None)
 
 
+@pytest.mark.every_wire
 @pytest.mark.parametrize(
     ("decision", "status", "turn_status"),
     [
@@ -348,6 +352,7 @@ async def test_a_retry_accepted_for_the_session_is_not_asked_for_again(tmp_path:
         await check_thread(stage, thread)
 
 
+@pytest.mark.this_machine
 @pytest.mark.parametrize("policy", ["never", "on-request", "untrusted"])
 async def test_a_sandbox_that_does_not_work_is_no_way_out(
     tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
@@ -431,6 +436,7 @@ async def test_an_open_question_is_asked_again_on_resume(tmp_path: Path) -> None
             assert _made(stage)
 
 
+@pytest.mark.every_wire
 async def test_two_questions_at_once(tmp_path: Path) -> None:
     """Each is answered by itself, and the thread waits until both are."""
     async with scene(tmp_path) as stage:

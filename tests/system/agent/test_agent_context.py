@@ -75,6 +75,7 @@ async def test_files_that_change_between_turns_are_read_anew(tmp_path: Path) -> 
         assert third == first.replace("be terse", "be kind").replace("old rules", "new rules")
 
 
+@pytest.mark.this_machine
 async def test_project_files_are_read_again_when_they_look_different(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ async def test_project_files_are_read_again_when_they_look_different(
         assert ["new rules" in text for text in told] == [False] * 4 + [True] * 4
 
 
+@pytest.mark.this_machine
 async def test_project_files_on_a_disk_that_hangs_are_missing_with_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ async def test_project_files_on_a_disk_that_hangs_are_missing_with_a_warning(
         assert "AGENTS.md was not looked for" in warning["params"]["message"]
 
 
+@pytest.mark.this_machine
 async def test_a_project_file_that_leads_to_a_secret_is_left_out_with_a_warning(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         home = Path(stage.server.home)
@@ -161,6 +164,7 @@ async def test_a_profile_with_other_limits_has_other_instructions(tmp_path: Path
         assert ["be kind" in _developer(request) for request in stage.model.requests()] == [True, False, True]
 
 
+@pytest.mark.this_machine
 async def test_a_skill_and_a_picture_are_not_read_where_commands_may_not(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         home = Path(stage.server.home)

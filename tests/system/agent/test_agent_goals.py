@@ -12,7 +12,7 @@ from treadle.agent import MAX_IDLE_GOAL_TURNS
 from treadle.errors import RpcError
 from treadle.testing import MockModel, Usage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
+pytestmark = pytest.mark.anyio  # what a wire API may change is tried on each, and the rest on one
 
 COMPLETE = {"status": "complete"}
 
@@ -29,6 +29,7 @@ async def _until(stage: Scene, status: str) -> Json:
     return goal
 
 
+@pytest.mark.every_wire
 async def test_turns_follow_until_the_goal_is_reached(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         plan = {"plan": [{"step": "a", "status": "completed"}]}
@@ -101,6 +102,7 @@ async def test_a_budget_ends_it(tmp_path: Path) -> None:
         await check_thread(stage, thread, asked_for=False)
 
 
+@pytest.mark.every_wire
 async def test_the_model_may_set_one_itself(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         stage.model.enqueue_function_call("create_goal", {"objective": "paint"}, call_id="c1")

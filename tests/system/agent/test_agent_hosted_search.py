@@ -120,5 +120,7 @@ async def test_the_search_of_anthropic_is_an_item_and_goes_back_with_its_result(
         assert said == [
             {**used, "input": {"query": "looms"}},
             found,
-            {"type": "text", "text": "Looms are old."},
+            {"type": "text", "text": "Looms are "},
+            {"type": "text", "text": "old", "citations": [cited]},
+            {"type": "text", "text": "."},
         ]

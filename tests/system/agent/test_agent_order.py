@@ -277,7 +277,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure, "FIRST_PAUSE_S", 0.0)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plans=st.lists(plans_of_threads, min_size=1, max_size=2))
 def test_order_holds_whatever_happens(plans: list[Plan]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -11,13 +11,12 @@ import pytest
 
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, patch, scene, shell
-from treadle.agent import Thread
 from treadle.agent.thread import authority
 from treadle.agent.tools import patch_call
 from treadle.execution import PathRule, PinnedFiles, Policy
 from treadle.testing import ToolCall
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
+pytestmark = pytest.mark.anyio  # what a wire API may change is tried on each, and the rest on one
 
 ASKED = "item/fileChange/requestApproval"
 CONFINED: Json = {"type": "workspaceWrite", "excludeSlashTmp": True, "excludeTmpdirEnvVar": True}
@@ -111,6 +110,7 @@ def _before(operation: str, number: int, swap: Callable[[], None], monkeypatch: 
     monkeypatch.setattr(PinnedFiles, operation, outer)
 
 
+@pytest.mark.this_machine
 @pytest.mark.parametrize(
     ("text", "operation"),
     [(ADD, "_write"), (UPDATE, "_write"), (DELETE, "_remove"), (MOVE, "_write"), (MOVE, "_remove")],
@@ -130,6 +130,7 @@ async def test_a_directory_swapped_between_the_check_and_the_write(
         assert "leads elsewhere now than when it was checked" in ground.told()
 
 
+@pytest.mark.this_machine
 async def test_putting_back_does_not_follow_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first file is written, its directory is swapped, the second write fails: the way back leads nowhere else."""
     async with scene(tmp_path) as stage:
@@ -195,6 +196,7 @@ async def test_a_yes_for_the_session_lasts_when_the_patch_made_the_directory(tmp
 # --- beyond the sandbox ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_wire
 async def test_a_link_to_the_outside_is_shown_and_written_when_allowed(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         ground = Ground(stage)
@@ -249,6 +251,7 @@ async def test_what_carries_orders_is_not_made_where_it_is_missing(tmp_path: Pat
         assert sorted(path.name for path in ground.workspace.iterdir()) == ["sub"]
 
 
+@pytest.mark.this_machine
 async def test_a_link_is_deleted_and_not_what_it_leads_to(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         ground = Ground(stage)
@@ -264,13 +267,14 @@ async def test_a_link_is_deleted_and_not_what_it_leads_to(tmp_path: Path) -> Non
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _hides(path: Path) -> Callable[[Thread], Awaitable[Policy]]:
-    async def policy(thread: Thread) -> Policy:
+def _hides(path: Path) -> Callable[..., Awaitable[Policy]]:
+    async def policy(*_: object) -> Policy:
         return Policy((PathRule("/", "read"), PathRule(os.path.realpath(path), "none")), network=False)
 
     return policy
 
 
+@pytest.mark.this_machine
 async def test_what_the_sandbox_hides_is_neither_patched_nor_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +296,7 @@ async def test_what_the_sandbox_hides_is_neither_patched_nor_looked_at(
             assert "victim" not in outputs[call].replace(str(ground.victim), "")
 
 
+@pytest.mark.every_wire
 async def test_an_image_is_a_regular_file(tmp_path: Path) -> None:
     async with scene(tmp_path) as stage:
         ground = Ground(stage)

@@ -22,6 +22,8 @@ from treadle.testing import AppServerHarness, ToolCall
 
 pytestmark = pytest.mark.anyio
 
+ELSEWHERE = os.environ.get("TREADLE_TEST_ENVIRONMENT", "local") != "local"
+PATTERNS = pytest.mark.own_executor("a profile with a pattern is refused for other executors")
 PYTHON = os.path.realpath(sys.executable)
 UPDATE = "thread/settings/update"
 UPDATED = "thread/settings/updated"
@@ -63,7 +65,7 @@ def tried(root: Path, port: int) -> dict[str, str]:
         "read beside": f"cat {root}/beside/file",
         "read secret": "cat secret/key",
         "read env": "cat src/a.env",
-        "read home": f"cat {root}/home/config.toml",
+        **({} if ELSEWHERE else {"read home": f"cat {root}/home/config.toml"}),  # another machine hides its own
         "connect": f'{PYTHON} -I -S -c "{CONNECT}" {port}',
     }
 
@@ -99,24 +101,28 @@ EVERYTHING = {
     "read beside",
     "read secret",
     "read env",
-    "read home",
     "connect",
+    *(() if ELSEWHERE else ("read home",)),
 }
 READS = {"read beside", "read secret", "read env"}
 
 
+@pytest.mark.this_machine  # whose TMPDIR it sets
 @pytest.mark.parametrize(
     ("profile", "can"),
     [
         (":read-only", READS),
-        # The folder of a test is below /tmp, which this one can write.
-        (":workspace", EVERYTHING - {"connect", "read home"}),
+        # The folder of the test is the temporary directory, which this one can write.
+        pytest.param(
+            ":workspace", EVERYTHING - {"connect", "read home"}, marks=pytest.mark.own_executor("temporary directories")
+        ),
         (":danger-full-access", EVERYTHING),
     ],
 )
 async def test_a_turn_in_a_built_in_profile(
     ground: Path, port: int, monkeypatch: pytest.MonkeyPatch, profile: str, can: set[str]
 ) -> None:
+    monkeypatch.setenv("TMPDIR", str(ground))
     if profile == ":workspace":
         monkeypatch.setenv("TREADLE_SANDBOX", usable("bubblewrap"))  # the home is in what can be written
     async with scene(ground) as stage:
@@ -145,6 +151,7 @@ enabled = true
 """
 
 
+@PATTERNS
 async def test_a_turn_in_a_profile_of_the_user(ground: Path, port: int, bubblewrap: Mechanism) -> None:
     async with scene(ground, extra_toml=mine(ground)) as stage:
         thread = await stage.start(permissions="mine")
@@ -161,6 +168,7 @@ async def test_a_turn_in_a_profile_of_the_user(ground: Path, port: int, bubblewr
         assert await done(stage, thread, tricks) == set()
 
 
+@PATTERNS
 async def test_patches_go_by_the_same_rules(ground: Path, bubblewrap: Mechanism) -> None:
     async with scene(ground, extra_toml=mine(ground)) as stage:
         thread = await stage.start(permissions="mine")
@@ -189,6 +197,7 @@ async def test_a_profile_that_opens_little_can_be_held_by_both_mechanisms(
         assert await done(stage, thread, tried(ground, port)) == {"write extra", "read secret", "read env"}
 
 
+@pytest.mark.this_machine
 async def test_what_the_machine_cannot_hold_is_refused_when_it_is_chosen(
     ground: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +361,7 @@ async def test_a_profile_stays_with_its_thread(ground: Path, bubblewrap: Mechani
     assert warnings == []
 
 
+@PATTERNS
 @pytest.mark.parametrize("change", ["gone", "broken"])
 async def test_without_its_definition_a_thread_reads_what_it_could_and_no_more(
     ground: Path, port: int, bubblewrap: Mechanism, change: str

@@ -12,7 +12,7 @@ from system.agent.scene import Json, Scene, patch, scene, shell
 from treadle.execution import UNPROTECTED, Mechanism
 from treadle.testing import ToolCall
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.this_machine]
 
 CONFINED: Json = {"type": "workspaceWrite", "excludeSlashTmp": True, "excludeTmpdirEnvVar": True}
 

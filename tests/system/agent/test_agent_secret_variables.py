@@ -9,7 +9,7 @@ import pytest
 from system.agent.scene import Scene, scene, shell
 from treadle.testing import ToolCall
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.this_machine]
 
 # Names without KEY, SECRET or TOKEN in them.
 NAMES = ("PLAIN_USED", "PLAIN_UNUSED", "PLAIN_HEADER", "PLAIN_BEARER")

@@ -11,7 +11,7 @@ from mcp_stage import PROBE
 from system.agent.scene import Scene, scene, shell
 from treadle.testing import RecordedRequest
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
+pytestmark = pytest.mark.anyio  # what a wire API may change is tried on each, and the rest on one
 
 
 def skill(root: Path, name: str, more: str = "", **files: str) -> Path:
@@ -45,6 +45,8 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "user"
 
 
+@pytest.mark.this_machine
+@pytest.mark.every_wire
 async def test_the_model_reads_which_skills_there_are_and_of_changes(tmp_path: Path, user: Path) -> None:
     async with scene(tmp_path) as stage:
         for _ in range(4):
@@ -73,6 +75,7 @@ async def test_the_model_reads_which_skills_there_are_and_of_changes(tmp_path: P
         assert "build" in fourth
 
 
+@pytest.mark.every_wire
 async def test_a_mention_and_an_input_item_bring_the_whole_file(tmp_path: Path, user: Path) -> None:
     async with scene(tmp_path) as stage:
         build = skill(stage.workspace / ".agents/skills", "build")
@@ -100,6 +103,7 @@ async def test_a_mention_and_an_input_item_bring_the_whole_file(tmp_path: Path, 
         assert about_gone == f"the skill `gone` could not be read: {tmp_path}/nope/SKILL.md: there is no such file"
 
 
+@pytest.mark.this_machine
 async def test_a_list_that_is_too_long_is_cut_with_a_warning(tmp_path: Path, user: Path) -> None:
     async with scene(tmp_path, settings={"skills.max_context_tokens": 200}) as stage:
         for number in range(50):

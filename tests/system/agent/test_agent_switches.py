@@ -179,6 +179,7 @@ async def test_the_list_of_features_says_how_it_is(tmp_path: Path) -> None:
             "goals": False,
             "default_mode_request_user_input": False,
             "multi_agent": True,
+            "undo": True,
         }
         assert (await enabled(threadId=thread))["shell_tool"] is False
         assert (await enabled(threadId=thread))["goals"] is False

@@ -12,7 +12,7 @@ import pytest
 from kit.app_program import stdio_server
 from kit.processes import processes_left, processes_with
 from kit.wire_client import Json
-from system.agent.scene import Scene, gate, scene, shell
+from system.agent.scene import ENDED, Scene, gate, scene, shell
 from treadle.errors import RpcError
 from treadle.execution import LocalProcess
 from treadle.testing import AppServerHarness, ToolCall
@@ -61,6 +61,7 @@ async def test_a_thread_without_commands(tmp_path: Path) -> None:
                 await stage.client.request(f"{TERMINALS}/{method}", {"threadId": thread, **params})
 
 
+@pytest.mark.own_executor("what has left the group of a command goes on, and holds its output open")
 async def test_commands_are_listed_by_pages_and_ended_one_by_one(tmp_path: Path, marker: str) -> None:
     async with scene(tmp_path) as stage:
         lines = [f"echo {name}; sleep {marker} & (setsid sleep {marker} &) ; wait" for name in ("one", "two")]
@@ -92,7 +93,7 @@ async def test_commands_are_listed_by_pages_and_ended_one_by_one(tmp_path: Path,
         items = {item["id"]: item for item in stage.completed("commandExecution")}
         for number, word in (("c1", "one\n"), ("c2", "two\n")):
             item = items[number]
-            assert (item["status"], item["aggregatedOutput"], item["exitCode"]) == ("failed", word, 143)
+            assert (item["status"], item["aggregatedOutput"], item["exitCode"]) == ("failed", word, ENDED)
         assert (await terminals(stage, thread))["data"] == []
         assert await commands_of(stage, thread) == items
         assert not await asyncio.to_thread(processes_left, marker)
@@ -142,9 +143,10 @@ async def test_a_command_that_its_turn_waits_for_is_listed_and_the_turn_goes_on(
         assert [found["itemId"] for found in (await terminals(stage, thread))["data"]] == ["c1"]
         await stage.client.request(f"{TERMINALS}/clean", {"threadId": thread})
         assert (await stage.end(turn))["status"] == "completed"
-        assert "code 143" in stage.model.requests()[-1].tool_outputs["c1"]
+        assert f"code {ENDED}" in stage.model.requests()[-1].tool_outputs["c1"]
 
 
+@pytest.mark.this_machine
 async def test_an_interrupt_does_not_wait_for_a_place_that_hangs(
     tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +203,7 @@ async def test_a_thread_that_goes_takes_its_commands_along(tmp_path: Path, marke
                     await again.items(thread)
                 return
             kept = (await commands_of(again, thread))["c1"]
-            assert (kept["status"], kept["aggregatedOutput"], kept["exitCode"]) == ("failed", "begun\n", 143)
+            assert (kept["status"], kept["aggregatedOutput"], kept["exitCode"]) == ("failed", "begun\n", ENDED)
 
 
 async def test_turns_that_are_taken_back_hear_no_more_of_their_commands(tmp_path: Path) -> None:

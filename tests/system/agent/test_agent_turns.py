@@ -13,7 +13,7 @@ import pytest
 
 from kit.processes import processes_left, processes_with
 from system.agent.order import check_thread
-from system.agent.scene import REPLY, Json, Scene, gate, said, scene, shell, user_texts
+from system.agent.scene import ENDED, REPLY, Json, Scene, gate, said, scene, shell, user_texts
 from treadle.agent import model_items
 from treadle.agent.turn import pending_input
 from treadle.errors import RpcError
@@ -297,6 +297,7 @@ async def test_an_interrupt_while_input_is_read_does_not_lose_it(
         await check_thread(stage, thread)
 
 
+@pytest.mark.own_executor("what has left the group of a command goes on, and holds its output open")
 async def test_interrupt_ends_a_command_with_its_descendants(tmp_path: Path, marker: str) -> None:
     async with scene(tmp_path) as stage:
         cmd = f"sleep {marker} & (setsid sleep {marker} &) ; echo begun; wait"
@@ -309,7 +310,7 @@ async def test_interrupt_ends_a_command_with_its_descendants(tmp_path: Path, mar
         await stage.interrupt(thread, turn)
         assert (await stage.end(turn))["status"] == "interrupted"
         (item,) = stage.completed("commandExecution")
-        assert (item["status"], item["aggregatedOutput"], item["exitCode"]) == ("failed", "begun\n", 143)
+        assert (item["status"], item["aggregatedOutput"], item["exitCode"]) == ("failed", "begun\n", ENDED)
         assert item["durationMs"] > 0
         assert await _command(stage, thread) == item
         assert not await asyncio.to_thread(processes_left, marker)
@@ -350,7 +351,7 @@ async def test_a_shell_command_beside_a_turn_ends_inside_it(tmp_path: Path, end:
         (item,) = stage.completed("commandExecution")
         assert await _command(stage, thread) == item
         if end == "interrupted":
-            assert (item["status"], item["aggregatedOutput"], item["exitCode"]) == ("failed", "begun\n", 143)
+            assert (item["status"], item["aggregatedOutput"], item["exitCode"]) == ("failed", "begun\n", ENDED)
         else:
             assert (item["status"], item["aggregatedOutput"]) == ("completed", "begun\nthrough\n")
         await check_thread(stage, thread)

@@ -13,10 +13,11 @@ from kit.web_site import Answer, Site, found, moved, page, silent, site
 from system.agent.order import check_thread
 from system.agent.scene import Json, Scene, scene
 from treadle.agent.tools import web_calls
+from treadle.hooks import HookResult, PermissionRequest, read_python_hooks
 from treadle.testing import ToolCall
 from treadle.tools import KnownRobots
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
+pytestmark = pytest.mark.anyio  # what a wire API may change is tried on each, and the rest on one
 
 ASK = "item/commandExecution/requestApproval"
 FULL: Json = {"type": "dangerFullAccess"}
@@ -63,6 +64,7 @@ async def call(
     return stage.model.requests()[-1].tool_outputs["w1"]
 
 
+@pytest.mark.every_wire
 async def test_a_search(tmp_path: Path, web: Site) -> None:
     async with searching(tmp_path, web, mode="cached") as stage:
         answer = await call(stage, "web_search", {}, query="looms")
@@ -102,6 +104,7 @@ async def test_a_search_server_that_does_not_do(tmp_path: Path, web: Site, answe
         assert len(web.asked) == 1
 
 
+@pytest.mark.every_wire
 async def test_a_page_where_commands_have_network(tmp_path: Path, web: Site) -> None:
     async with searching(tmp_path, web) as stage:
         answer = await call(stage, "web_fetch", url=f"{web.url}/a")
@@ -140,6 +143,7 @@ async def test_private_hosts_have_to_be_named(tmp_path: Path, web: Site) -> None
         assert web.asked == []
 
 
+@pytest.mark.every_wire
 async def test_there_is_no_such_tool_unless_it_is_configured(tmp_path: Path, web: Site) -> None:
     async with scene(tmp_path, settings={"web_search": "live"}) as stage:
         assert await call(stage, "web_fetch", url=f"{web.url}/a") == "unsupported call: web_fetch"
@@ -164,6 +168,25 @@ async def test_the_user_is_asked_where_commands_have_no_network(
         assert asked["params"]["networkApprovalContext"] == {"host": "127.0.0.1", "protocol": "http"}
         assert asked["params"]["command"] == f"web_fetch {web.url}/a"
         assert asked["params"]["itemId"] == "w1"
+
+
+@pytest.mark.parametrize(("said", "read"), [(HookResult(allow=True), True), (HookResult(block="not there"), False)])
+async def test_a_hook_answers_in_place_of_the_user(tmp_path: Path, web: Site, said: HookResult, read: bool) -> None:
+    heard: list[tuple[str, Any]] = []
+
+    def answer(given: PermissionRequest) -> HookResult:
+        heard.append((given.tool_name, given.tool_input))
+        return said
+
+    async with searching(tmp_path, web) as stage:
+        stage.server.hooks = read_python_hooks({"PermissionRequest": answer})
+        turn: Json = {"approvalPolicy": "on-request", "sandboxPolicy": {"type": "readOnly"}}
+        output = await call(stage, "web_fetch", turn, url=f"{web.url}/a")
+        assert ("Weave" in output) is read
+        assert (output == "rejected by a PermissionRequest hook: not there") is not read
+        assert heard == [("web_fetch", {"url": f"{web.url}/a"})]
+        assert stage.client.told(ASK) == []
+        assert ("/a" in web.paths) is read
 
 
 @pytest.mark.parametrize(("decision", "questions"), [("accept", 2), ("acceptForSession", 1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +15,14 @@ import pytest
 
 from kit.agents_model import AgentsModel, call, do, notifications, spawn, wait
 from system.agent.scene import Json, Scene, scene
+from system.mcp.mcp_scene import probe_table
+from treadle.agent import Children
 from treadle.agent.turn import turn_start
 from treadle.errors import RpcError
+from treadle.llm import ProviderModel
 from treadle.testing import Usage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
+pytestmark = pytest.mark.anyio  # what a wire API may change is tried on each, and the rest on one
 
 
 class AgentScene:
@@ -50,6 +54,15 @@ class AgentScene:
 
         await self.stage.client.wait_for("turn/completed", over)
 
+    async def heard(self, thread: str, child: str) -> Children:
+        """What the thread knows of its sub-agents, once it has heard of the end of one."""
+        loaded = self.stage.server.threads.get(thread)
+        assert loaded is not None
+        children = loaded._thread.children
+        while not children._ended[child].turn_id:
+            await asyncio.sleep(0.001)
+        return children
+
 
 @asynccontextmanager
 async def agent_scene(tmp_path: Path, extra_toml: str = "", **more: Any) -> AsyncIterator[AgentScene]:
@@ -58,6 +71,7 @@ async def agent_scene(tmp_path: Path, extra_toml: str = "", **more: Any) -> Asyn
             yield AgentScene(stage, model)
 
 
+@pytest.mark.every_wire
 async def test_a_child_is_started_and_waited_for(tmp_path: Path) -> None:
     async with agent_scene(tmp_path) as on:
         thread = await on.stage.start()
@@ -82,6 +96,7 @@ async def test_a_child_is_started_and_waited_for(tmp_path: Path) -> None:
         assert notifications(on.model.of(thread)[-1]) == []
 
 
+@pytest.mark.every_wire
 async def test_an_end_is_told_with_the_next_request_and_once(tmp_path: Path) -> None:
     async with agent_scene(tmp_path) as on:
         thread = await on.stage.start()
@@ -142,6 +157,13 @@ async def test_the_child_is_a_thread_of_its_own(tmp_path: Path) -> None:
         assert request.header("session-id") == thread
         assert request.header("x-codex-parent-thread-id") == thread
         assert request.header("x-openai-subagent") == "collab_spawn"
+        # Who missed something of it catches up by the numbers of its events.
+        told = [each for each in on.stage.client.messages if each["params"].get("threadId") == child and "seq" in each]
+        page = await ask("thread/events/list", {"threadId": child, "afterSeq": 0})
+        numbered = {each["seq"]: each["method"] for each in page["data"]}
+        assert {
+            each["seq"]: each["method"] for each in told if "delta" not in each["params"]
+        }.items() <= numbered.items()
         # The user may talk to it as to any thread, and its parent hears of that as well.
         await on.stage.run(child, do("direct"))
         await on.stage.run(thread, do("next"))
@@ -245,12 +267,15 @@ async def test_interrupting_the_parent_interrupts_its_children(tmp_path: Path) -
 async def test_interrupting_the_parent_may_leave_its_children(tmp_path: Path) -> None:
     async with agent_scene(tmp_path, "[agents]\ninterrupt_children = false\n") as on:
         thread = await on.stage.start()
-        turn = await on.stage.begin(thread, do(spawn({"hold": "go", "say": "late"}), wait("$1"), "e"))
+        turn = await on.stage.begin(thread, do(spawn({"hold": "go", "say": "late"}, wake=True), wait("$1"), "e"))
         await on.model.arrived(3)
         await on.stage.interrupt(thread, turn)
         await on.stage.end(turn)
         on.model.gates["go"].set()
-        await on.child_done(on.spawned[0])
+        [child] = on.spawned
+        await on.child_done(child)
+        children = await on.heard(thread, child)
+        assert (children.pending(), children.wants_turn) == ([child], False)  # the user has stopped the thread
         await on.stage.run(thread, do("next"))
         assert [each["status"] for each in notifications(on.model.of(thread)[-1])] == [{"completed": "late"}]
 
@@ -271,18 +296,26 @@ async def test_an_idle_parent_is_woken(tmp_path: Path, by: str) -> None:
         assert [each["status"] for each in notifications(after)] == [{"completed": "done"}]
 
 
-async def test_an_interrupted_parent_is_not_woken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["parent", "child"])
+async def test_an_interrupt_wakes_nobody(tmp_path: Path, who: str) -> None:
     async with agent_scene(tmp_path) as on:
         thread = await on.stage.start()
-        turn = await on.stage.begin(thread, do(spawn({"hold": "x", "say": "x"}, wake=True), wait("$1"), "e"))
-        await on.model.arrived(3)
-        await on.stage.interrupt(thread, turn)
-        await on.stage.end(turn)
-        await on.child_done(on.spawned[0])
-        await on.stage.start()  # whatever would follow has followed
-        assert len([each for each in on.stage.client.told("turn/started") if each["params"]["threadId"] == thread]) == 1
+        held = spawn({"hold": "never", "say": "x"}, wake=True)
+        if who == "parent":
+            turn = await on.stage.begin(thread, do(held, wait("$1"), "e"))
+            await on.model.arrived(3)
+            await on.stage.interrupt(thread, turn)
+            await on.stage.end(turn)
+        else:
+            await on.stage.run(thread, do(held, "e"))
+            await on.stage.interrupt(on.spawned[0], "")
+        [child] = on.spawned
+        await on.child_done(child)
+        children = await on.heard(thread, child)
+        assert (children.pending(), children.wants_turn) == ([child], False)
 
 
+@pytest.mark.every_wire
 async def test_what_was_said_is_copied_for_a_fork(tmp_path: Path) -> None:
     async with agent_scene(tmp_path) as on:
         thread = await on.stage.start()
@@ -318,6 +351,34 @@ async def test_what_a_child_asks_says_who_asks_and_is_for_it_alone(tmp_path: Pat
         await on.child_done(child)
         # The child was not asked again, its parent had to be asked itself.
         assert len(on.stage.client.told(approval)) == 2
+
+
+async def test_the_question_of_a_server_says_which_child_asks(tmp_path: Path) -> None:
+    async with agent_scene(tmp_path, probe_table(tmp_path, default_tools_approval_mode="approve")) as on:
+        on.stage.client.answer = lambda _: {"action": "accept", "content": {"name": "Ada"}}
+        thread = await on.stage.start(approvalPolicy="on-request")
+        ask = {"call": "mcp__probe__ask", "args": {}}
+        await on.stage.run(thread, do(spawn(ask, "done"), wait("$1"), "e"))
+        [asked] = on.stage.client.told("mcpServer/elicitation/request")
+        assert asked["params"]["threadId"] == on.spawned[0]
+        read = (await on.stage.client.request("thread/read", {"threadId": on.spawned[0]}))["thread"]
+        assert asked["params"]["message"].startswith(f"{read['agentNickname']} asks: ")
+
+
+async def test_the_question_of_a_model_says_which_child_asks(tmp_path: Path) -> None:
+    async with agent_scene(tmp_path, "[features]\ndefault_mode_request_user_input = true\n") as on:
+        on.stage.client.answer = lambda _: {"answers": {"colour": {"answers": ["blue"]}}}
+        thread = await on.stage.start()
+        options = [{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}]
+        question = {"id": "colour", "header": "Colour", "question": "Which?", "options": options}
+        ask = {"call": "request_user_input", "args": {"questions": [question]}}
+        await on.stage.run(thread, do(spawn(ask, "done", agent_type="worker"), wait("$1"), "e"))
+        [asked] = on.stage.client.told("item/tool/requestUserInput")
+        [child] = on.spawned
+        read = (await on.stage.client.request("thread/read", {"threadId": child}))["thread"]
+        assert asked["params"]["threadId"] == child
+        assert asked["params"]["questions"][0]["question"] == f"{read['agentNickname']} [worker] asks: Which?"
+        assert "blue" in next(iter(on.model.of(child)[-1].tool_outputs.values()))
 
 
 async def test_a_client_that_joins_the_parent_later_follows_its_children(tmp_path: Path) -> None:
@@ -375,6 +436,7 @@ def _git(folder: Path, *words: str) -> str:
 NO_TMP = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
 
 
+@pytest.mark.this_machine
 async def test_a_child_may_have_a_worktree_of_its_own(tmp_path: Path) -> None:
     async with agent_scene(tmp_path, NO_TMP) as on:
         workspace = on.stage.workspace
@@ -399,6 +461,7 @@ async def test_a_child_may_have_a_worktree_of_its_own(tmp_path: Path) -> None:
         assert read["thread"]["gitInfo"]["branch"] == told["branch"]
 
 
+@pytest.mark.this_machine
 async def test_no_worktree_where_the_parent_may_not_write(tmp_path: Path) -> None:
     async with agent_scene(tmp_path, NO_TMP) as on:
         thread = await on.stage.start(sandbox="read-only")
@@ -476,9 +539,41 @@ async def test_a_hundred_children_twenty_at_a_time(tmp_path: Path) -> None:
             assert sum("agent_id" in each for each in outputs) == 100
             final = {child for each in outputs for child in each.get("status", ())}
             assert final == set(on.spawned)
-            assert on.stage.server.threads.running_in(thread) == 0
+            assert not on.stage.server.threads.running_in(thread)
+            # Those that are closed leave memory, and the state of their parent.
+            await on.stage.run(thread, do([call("close_agent", target=child) for child in on.spawned], "e"))
+            assert on.stage.server.threads.ids() == [thread]
+            loaded = on.stage.server.threads.get(thread)
+            assert loaded is not None
+            children = loaded._thread.children
+            assert (children._open, children._ended, children._asked, children._returned) == ({}, {}, {}, {})
 
 
+async def test_all_agents_of_a_session_together_wait_for_a_provider_as_one_thread(tmp_path: Path) -> None:
+    with AgentsModel() as model:
+        async with scene(tmp_path, model=model, provider={"max_concurrent_requests": 1}) as stage:
+            thread, other = await stage.start(), await stage.start()
+            held = {"hold": "go", "say": "c"}
+            turn = await stage.begin(thread, do([spawn(held) for _ in range(5)], "e"))
+            await model.arrived(2)  # that of the first child holds the only place
+            [provider] = stage.server.models._models.values()
+            assert isinstance(provider, ProviderModel)
+
+            async def waiting(number: int) -> None:
+                while provider.queue_stats().waiting < number:
+                    await asyncio.sleep(0.001)
+
+            await waiting(5)  # the other children, and their parent
+            second = await stage.begin(other, do("other"))
+            await waiting(6)
+            model.gates["go"].set()
+            await stage.end(turn)
+            await stage.end(second)
+            after = [request.header("thread-id") for request in model.requests()[2:]]
+            assert other in after[:2], "it waits for one of them, not for all"
+
+
+@pytest.mark.every_wire
 async def test_hostile_arguments_are_answered(tmp_path: Path) -> None:
     async with agent_scene(tmp_path) as on:
         thread = await on.stage.start()
@@ -505,6 +600,48 @@ async def test_hostile_arguments_are_answered(tmp_path: Path) -> None:
         over = {each["params"]["item"]["id"] for each in on.stage.client.told("item/completed")}
         assert set(begun) == over
         assert on.spawned == []
+
+
+def _arguments(chosen: random.Random) -> dict[str, Any]:
+    """Members that the tools know, with values that they do not expect."""
+    names = ["message", "items", "agent_type", "model", "model_provider", "reasoning_effort", "fork_context", "wake"]
+    names += ["isolation", "engine", "target", "targets", "timeout_ms", "interrupt", "id", "query", "url", "start"]
+    names += ["type", "text", "path", "name", "image_url", "questions", "plan", "objective", "x"]
+    texts = ["", " ", "\0", "x" * 5_000, "../" * 50, "\ud800", "text", "skill", "image", "worker", "explorer", "-1"]
+    texts += ["http://127.0.0.1:1/", "file:///etc/passwd", "http://[", "data:image/png;base64,x", "worktree"]
+
+    def value(depth: int) -> Any:
+        match chosen.randrange(9 if depth < 3 else 6):
+            case 0:
+                return chosen.choice([0, -1, 2**31, 10**40, 1e308, 0.5])
+            case 1:
+                return chosen.choice([None, True, False])
+            case 6:
+                return [value(depth + 1) for _ in range(chosen.randrange(3))]
+            case 7 | 8:
+                return {chosen.choice(names): value(depth + 1) for _ in range(chosen.randrange(4))}
+        return chosen.choice(texts)
+
+    return {chosen.choice(names): value(0) for _ in range(chosen.randrange(5))}
+
+
+async def test_any_arguments_are_answered(tmp_path: Path) -> None:
+    settings = '[agents]\nengines = ["claude"]\n[tools.web_search]\nendpoint = "http://127.0.0.1:1"\n'
+    tools = [f"multi_agent_v1__{name}" for name in ("spawn_agent", "send_input", "close_agent", "resume_agent")]
+    tools += ["multi_agent_v1__wait_agent", "web_search", "web_fetch", "request_user_input"]
+    chosen = random.Random(26)
+    with AgentsModel() as model:
+        async with scene(tmp_path, model=model, settings={"web_search": "live"}, extra_toml=settings) as stage:
+            thread = await stage.start(sandbox="read-only", approvalPolicy="never")
+            calls: list[Any] = [[{"call": name, "args": _arguments(chosen)} for name in tools] for _ in range(60)]
+            assert (await stage.run(thread, do(*calls, "e")))["status"] == "completed"
+            outputs = list(model.of(thread)[-1].tool_outputs.values())
+            assert len(outputs) == len(tools) * len(calls)
+            assert all(0 < len(output) < 1_000 and "internal error" not in output for output in outputs)
+            items = [each["params"]["item"] for each in stage.client.told("item/started")]
+            begun = [item["id"] for item in items if item["type"] in ("collabAgentToolCall", "webSearch")]
+            over = [item["id"] for kind in ("collabAgentToolCall", "webSearch") for item in stage.completed(kind)]
+            assert sorted(begun) == sorted(over)
 
 
 async def test_who_unsubscribes_from_the_parent_follows_its_children_no_more(tmp_path: Path) -> None:
@@ -571,6 +708,7 @@ async def test_a_child_that_cannot_begin_is_none(tmp_path: Path, monkeypatch: py
         assert notifications(on.model.of(thread)[-1]) == []
 
 
+@pytest.mark.this_machine
 async def test_a_role_has_the_skills_that_it_names(tmp_path: Path) -> None:
     table = '[agents.critic]\ndescription = "Critic"\nskills = ["one", "off"]\n'
     table += '[[skills.config]]\nname = "off"\nenabled = false\n'

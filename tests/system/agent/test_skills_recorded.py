@@ -53,6 +53,7 @@ def skill_texts(requests: list[Any]) -> list[list[str]]:
     return found
 
 
+@pytest.mark.this_machine
 async def test_the_same_files_are_the_same_skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user = tmp_path / "user"
     monkeypatch.setenv("HOME", str(user))

@@ -9,6 +9,7 @@ import pytest
 
 from kit.app_client import AppClient
 from kit.app_program import refused, stdio_server
+from kit.in_process import server_here
 from treadle.testing import AppServerHarness
 
 
@@ -45,7 +46,8 @@ def test_no_thread_starts(harness: AppServerHarness, text: str, place: tuple[int
     good = path.read_text()
     path.write_text(text, errors="surrogateescape")
     full = f"{path}:{place[0]}:{place[1]}: {says}"
-    with served(harness) as client:
+    with server_here(harness) as here:
+        client = here.connect(experimentalApi=True)
         warning = client.wait_for("configWarning")["params"]
         assert warning["summary"].startswith("Invalid configuration")
         assert warning["details"].startswith(full)
@@ -110,16 +112,21 @@ def test_a_thread_goes_on_when_the_file_breaks_under_it(harness: AppServerHarnes
 def test_a_thread_with_settings_that_cannot_be_used(
     harness: AppServerHarness, config: dict[str, str], says: str
 ) -> None:
-    with served(harness) as client:
-        error = client.failure("thread/start", {"config": config})
+    with server_here(harness) as here:
+        error = here.connect().failure("thread/start", {"config": config})
         assert error["code"] == -32600
         assert says in error["message"]
 
 
 @pytest.mark.parametrize(
-    "setting", ["sandbox_mode=foo", "model_provider=nope", "novalue", "a..b=1", "approval_policy=sometimes"]
+    ("setting", "listen"),
+    [
+        ("sandbox_mode=foo", "stdio://"),
+        ("model_provider=nope", "ws://127.0.0.1:0"),
+        ("novalue", "stdio://"),
+        ("a..b=1", "ws://127.0.0.1:0"),
+    ],
 )
-@pytest.mark.parametrize("listen", ["stdio://", "ws://127.0.0.1:0"])
 def test_a_wrong_setting_of_the_command_line_is_no_start(harness: AppServerHarness, setting: str, listen: str) -> None:
     text = refused(harness, "--listen", listen, "-c", setting, code=2)
     assert "\n  why: -c: " in text

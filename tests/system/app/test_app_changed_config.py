@@ -15,6 +15,7 @@ import pytest
 from kit.app_client import joined
 from kit.app_program import Program, listening_server, stdio_server
 from kit.processes import DEADLINE_S
+from kit.warm_python import run_python
 from treadle.testing import AppServerHarness, MockModel
 
 SECRET = "sk-a-key-that-nobody-logs"
@@ -22,8 +23,8 @@ SECRET = "sk-a-key-that-nobody-logs"
 
 def config_set(harness: AppServerHarness, key: str, value: str) -> None:
     """By the real command."""
-    command = [sys.executable, "-m", "treadle", "config", "set", key, value]
-    subprocess.run(command, cwd=harness.workspace, env=harness.environ(), check=True, timeout=DEADLINE_S)
+    words = ["-m", "treadle", "config", "set", key, value]
+    run_python(words, cwd=harness.workspace, env=harness.environ()).check_returncode()
 
 
 def config_file(harness: AppServerHarness) -> Path:

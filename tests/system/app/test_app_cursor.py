@@ -14,7 +14,7 @@ from treadle.agent.thread import thread as thread_module
 from treadle.errors import RpcError
 from treadle.server import AppServer
 from treadle.store import PruneEvents
-from treadle.testing import AppServerHarness, HarnessClient, MockModel, ToolCall, keep, replies
+from treadle.testing import AppServerHarness, HarnessClient, MockModel, ToolCall, commit, replies
 
 pytestmark = pytest.mark.anyio
 
@@ -182,14 +182,14 @@ async def test_what_is_gone_is_said(harness: AppServerHarness) -> None:
     async with harness.server() as server, harness.connect(server=server) as client:
         thread = await busy_thread(harness, client)
         total = client.messages[-1]["seq"]
-        await keep(await server.store(), PruneEvents(thread, 10))
+        await commit(await server.store(), PruneEvents(thread, 10))
         page = await client.request("thread/events/list", {"threadId": thread})
         assert (page["firstSeq"], page["lastSeq"]) == (11, total)
         assert page["data"][0]["seq"] == 11
         # From here on nothing is missing, and the client can tell.
         page = await client.request("thread/events/list", {"threadId": thread, "afterSeq": 10})
         assert page["firstSeq"] <= 10 + 1
-        await keep(await server.store(), PruneEvents(thread, total))
+        await commit(await server.store(), PruneEvents(thread, total))
         page = await client.request("thread/events/list", {"threadId": thread, "afterSeq": 3})
         assert page == {"data": [], "firstSeq": total + 1, "lastSeq": total, "hasMore": False, "openItems": []}
         harness.model.enqueue_assistant_message("More.")

@@ -14,7 +14,7 @@ from kit.transports import Gone
 from kit.wire_client import Json
 from treadle.testing import AppServerHarness, MockModel, RecordedRequest, Reply, ToolCall, replies
 
-KILLS = 48  # `python -m bench kills` has as many as one likes
+KILLS = 20  # `python -m bench kills` has as many as one likes
 HOMES = 4
 ROUNDS = 4  # model responses of one turn
 PIECES = 12

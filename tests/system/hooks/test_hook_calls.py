@@ -10,7 +10,7 @@ from system.agent.scene import Scene, shell
 from system.hooks.hooks_scene import command, hooked, runs, says, specific, told
 from treadle.testing import ToolCall
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_wire]
+pytestmark = pytest.mark.anyio  # what a wire API may change is tried on each, and the rest on one
 
 
 async def _output(stage: Scene, cmd: str = "echo original") -> str:
@@ -21,6 +21,7 @@ async def _output(stage: Scene, cmd: str = "echo original") -> str:
     return stage.model.requests()[-1].tool_outputs["c1"]
 
 
+@pytest.mark.every_wire
 async def test_nothing_said_changes_nothing(tmp_path: Path) -> None:
     note = tmp_path / "note"
     async with hooked(tmp_path, {"PreToolUse": [command(says(note=note))]}) as stage:
@@ -61,6 +62,7 @@ async def test_deny(tmp_path: Path, answer: str) -> None:
         assert stage.completed("commandExecution") == []
 
 
+@pytest.mark.every_wire
 async def test_change(tmp_path: Path) -> None:
     changed = specific("PreToolUse", permissionDecision="allow", updatedInput={"command": "echo changed"})
     async with hooked(tmp_path, {"PreToolUse": [command(says(changed))]}) as stage:
@@ -75,6 +77,7 @@ async def test_a_change_of_another_shape_fails_the_call(tmp_path: Path) -> None:
         assert await _output(stage) == "hook returned updatedInput without string field `command`"
 
 
+@pytest.mark.every_wire
 async def test_context_of_both_sides(tmp_path: Path) -> None:
     events = {
         "PreToolUse": [command(says(specific("PreToolUse", additionalContext="CTX-PRE")))],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 from system.agent.scene import Scene, gate, shell, user_texts
 from system.hooks.hooks_scene import command, hooked, runs, says, specific, told, warnings
+from treadle.logs import AuditLog, audit
 from treadle.testing import ToolCall
 
 pytestmark = pytest.mark.anyio
@@ -180,8 +182,11 @@ async def test_a_compaction_that_is_stopped(tmp_path: Path) -> None:
         (specific("PermissionRequest", decision={"behavior": "deny", "message": "hook says no"}), False),
     ],
 )
-async def test_a_hook_answers_in_place_of_the_user(tmp_path: Path, answer: dict[str, object], ran: bool) -> None:
+async def test_a_hook_answers_in_place_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object], ran: bool
+) -> None:
     note = tmp_path / "note"
+    monkeypatch.setattr(audit, "log", AuditLog(str(tmp_path / "audit"), required=True))
     async with hooked(tmp_path, {"PermissionRequest": [command(says(answer, note=note))]}, settings=ASKING) as stage:
         stage.model.enqueue_calls(ToolCall("exec_command", shell("touch there"), "c1"))
         stage.model.enqueue_assistant_message("done")
@@ -193,6 +198,9 @@ async def test_a_hook_answers_in_place_of_the_user(tmp_path: Path, answer: dict[
     (given,) = told(note)
     assert given["tool_input"] == {"command": "touch there"}
     assert "tool_use_id" not in given
+    audited = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    (outcome,) = [line["outcome"] for line in audited if line["event"] == "approval decided"]
+    assert outcome == ("accepted by a hook" if ran else "declined by a hook")
 
 
 async def test_without_a_decision_the_user_is_asked(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from kit.warm_python import run_python
 from system.hooks.hooks_scene import command, says, write_hooks
 
 
@@ -22,10 +22,7 @@ def project(tmp_path: Path) -> Path:
 
 def _run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "TREADLE_HOME": str(project.parent / "home"), "CODEX_HOME": ""}
-    argv = [sys.executable, "-m", "treadle", "hooks", *arguments]
-    return subprocess.run(
-        argv, cwd=project, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False
-    )
+    return run_python(["-m", "treadle", "hooks", *arguments], cwd=project, env=env)
 
 
 def test_list_trust_and_test(project: Path) -> None:

@@ -348,7 +348,7 @@ def test_killed_in_the_middle_of_a_command(stage: AgentStage) -> None:
     again = stage.say(agent, "And now?", "I am back.")
     assert "My cat is Ada." in _sent(stage)
     assert again.thread_id != result.thread_id
-    assert any("told what was said" in notice for notice in again.notices)
+    assert any("sent what was said" in notice for notice in again.notices)
 
 
 def test_killed_between_two_turns(stage: AgentStage) -> None:

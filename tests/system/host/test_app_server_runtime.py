@@ -1,4 +1,4 @@
-"""`AppServerRuntime` over the wire: our server as a child and in process.
+"""`AppServerRuntime` over the wire: our server in process and, for what a process of its own may change, as a child.
 
 `interop/host` runs the same on the real codex.
 """
@@ -35,15 +35,18 @@ ESCALATED = {"cmd": "touch made", "sandbox_permissions": "require_escalated", "j
 PATCH = "*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\n"
 
 
-@pytest.fixture(params=["child", "in process"])
+@pytest.fixture
 async def stage(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[HostStage]:
-    made = HostStage(tmp_path, request.param)
+    made = HostStage(tmp_path, getattr(request, "param", "in process"))
     for name, value in made.env.items():
         monkeypatch.setenv(name, value)
     yield made
     await made.close()
+
+
+both_ways = pytest.mark.parametrize("stage", ["child", "in process"], indirect=True)
 
 
 class Person:
@@ -72,6 +75,7 @@ def _outputs(stage: HostStage, call_id: str) -> str:
     return stage.model.requests()[-1].tool_outputs[call_id]
 
 
+@both_ways
 async def test_a_turn_with_the_key_the_thought_and_the_usage(stage: HostStage) -> None:
     usage = Usage(input_tokens=100, cached_input_tokens=60, output_tokens=10, reasoning_output_tokens=4)
     stage.model.enqueue_assistant_message("Hello.", reasoning="Greet.", deltas=["Hel", "lo."], usage=usage)
@@ -104,6 +108,7 @@ async def test_two_model_calls_are_both_counted(stage: HostStage) -> None:
     assert (spent.uncached_input_tokens, spent.total_tokens) == (100, 220)
 
 
+@both_ways
 async def test_a_command_is_two_messages_and_the_echo_is_none(stage: HostStage) -> None:
     stage.model.enqueue_function_call("exec_command", {"cmd": "echo hi; exit 3"}, call_id="c1")
     stage.model.enqueue_assistant_message("it failed")
@@ -184,6 +189,7 @@ async def test_a_patch_is_asked_for_with_what_it_changes(stage: HostStage) -> No
     assert result["content"].startswith("[declined]")
 
 
+@both_ways
 async def test_an_interrupt_withdraws_the_question(stage: HostStage) -> None:
     stage.model.enqueue_function_call("exec_command", ESCALATED, call_id="c1")
     person = Person(None)
@@ -199,6 +205,7 @@ async def test_an_interrupt_withdraws_the_question(stage: HostStage) -> None:
     assert (await run(runtime, "again")).text() == "fine"
 
 
+@both_ways
 async def test_an_interrupt_in_the_middle_of_a_command(stage: HostStage) -> None:
     stage.model.enqueue_function_call(
         "exec_command", {"cmd": "echo begun; sleep 600", "yield_time_ms": 60000}, call_id="c1"
@@ -261,6 +268,7 @@ async def test_compacting_is_a_turn_of_its_own(stage: HostStage) -> None:
     assert (await run(runtime, "three")).text() == "third"
 
 
+@both_ways
 async def test_a_thread_is_resumed_by_another_server(stage: HostStage) -> None:
     usage = Usage(input_tokens=100, output_tokens=10)
     runtime, opened = await stage.opened()
@@ -386,6 +394,7 @@ async def test_a_probe_is_answered_at_any_time(stage: HostStage) -> None:
     await runtime.probe()
 
 
+@both_ways
 async def test_the_key_is_on_no_command_line_and_in_no_words(stage: HostStage) -> None:
     runtime, _ = await stage.opened()
     stage.model.enqueue_function_call("exec_command", {"cmd": "env"}, call_id="c1")

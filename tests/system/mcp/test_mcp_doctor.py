@@ -89,7 +89,10 @@ def test_a_session_over_http_is_ended(stage: Stage, tmp_path: Path) -> None:
     assert (code, check["verdict"]) == (0, "ok")
     lines = map(json.loads, record.read_text().splitlines())
     methods = [line["msg"]["method"] for line in lines if line["dir"] == "http"]
-    assert (methods[0], methods[-1]) == ("POST", "DELETE")
+    assert methods[0] == "POST"
+    # Behind it there can only be the GET of the stream for what the server says by itself, which was still on its way.
+    assert "DELETE" in methods[-2:]
+    assert methods.count("DELETE") == 1
 
 
 def test_without_servers_nothing_is_said_of_them(stage: Stage) -> None:

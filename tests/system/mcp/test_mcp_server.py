@@ -96,30 +96,28 @@ def test_what_cannot_be_done_is_said_and_the_conversation_goes_on(harness: AppSe
         assert client.result(client.ask("ping")) == {}
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
-    [
-        ("codex", {}, "missing required field `prompt`"),
-        ("codex", {"prompt": "x", "sandbx": "read-only"}, "unknown field `sandbx`"),
-        ("codex", {"prompt": "x", "sandbox": "none"}, "`$.sandbox`"),
-        ("codex", {"prompt": "x", "cwd": "no/such/folder"}, "no/such/folder"),
-        ("codex", {"prompt": "x", "profile": "none"}, "none"),
-        ("codex", {"prompt": "x", "config": {"sandbox_mode": 5}}, "sandbox_mode"),
-        ("codex-reply", {"prompt": "x"}, "`threadId` is missing"),
-        ("codex-reply", {"prompt": "x", "threadId": "nonsense"}, "nonsense"),
-        ("treadle_read", {"threadId": "nonsense"}, "nonsense"),
-        ("treadle_interrupt", {"threadId": "nonsense"}, "nonsense"),
-        ("codex", {"prompt": ["no", "text"]}, "Expected `str`"),
-        ("codex", {"prompt": "x", "config": "model"}, "`$.config`"),
-    ],
-)
-def test_arguments_that_cannot_be_used(
-    harness: AppServerHarness, tool: str, arguments: dict[str, Any], said: str
-) -> None:
+WRONG_ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
+    ("codex", {}, "missing required field `prompt`"),
+    ("codex", {"prompt": "x", "sandbx": "read-only"}, "unknown field `sandbx`"),
+    ("codex", {"prompt": "x", "sandbox": "none"}, "`$.sandbox`"),
+    ("codex", {"prompt": "x", "cwd": "no/such/folder"}, "no/such/folder"),
+    ("codex", {"prompt": "x", "profile": "none"}, "none"),
+    ("codex", {"prompt": "x", "config": {"sandbox_mode": 5}}, "sandbox_mode"),
+    ("codex-reply", {"prompt": "x"}, "`threadId` is missing"),
+    ("codex-reply", {"prompt": "x", "threadId": "nonsense"}, "nonsense"),
+    ("treadle_read", {"threadId": "nonsense"}, "nonsense"),
+    ("treadle_interrupt", {"threadId": "nonsense"}, "nonsense"),
+    ("codex", {"prompt": ["no", "text"]}, "Expected `str`"),
+    ("codex", {"prompt": "x", "config": "model"}, "`$.config`"),
+]
+
+
+def test_arguments_that_cannot_be_used(harness: AppServerHarness) -> None:
     with serving(harness) as client:
-        result = client.run(tool, arguments)
-        assert result["isError"] is True
-        assert said in text_of(result)
+        for tool, arguments, said in WRONG_ARGUMENTS:
+            result = client.run(tool, arguments)
+            assert result["isError"] is True, arguments
+            assert said in text_of(result)
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
@@ -273,36 +271,42 @@ def test_the_end_of_the_input_is_the_end_of_all(harness: AppServerHarness, marke
 # --- approvals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("answer", "made"),
-    [
-        ({"action": "accept", "content": {}}, True),
-        ({"decision": "approved"}, True),
-        ({"action": "accept", "decision": "approved_for_session"}, True),
-        ({"action": "decline"}, False),
-        ({"decision": "denied"}, False),
-        ({"action": "decline", "decision": "approved"}, False),
-        ({"action": "accept", "decision": "perhaps"}, False),
-        ({}, False),
-    ],
-)
-def test_an_approval_is_asked_of_the_client(harness: AppServerHarness, answer: dict[str, Any], made: bool) -> None:
-    command(harness, "touch made")
+ANSWERS: list[tuple[dict[str, Any], bool]] = [
+    ({"action": "accept", "content": {}}, True),
+    ({"decision": "approved"}, True),
+    ({"action": "accept", "decision": "approved_for_session"}, True),
+    ({"action": "decline"}, False),
+    ({"decision": "denied"}, False),
+    ({"action": "decline", "decision": "approved"}, False),
+    ({"action": "accept", "decision": "perhaps"}, False),
+    ({}, False),
+]
+
+
+def _asked_about(client: McpClient, call: int) -> Any:
+    return client.wait(lambda it: it.get("params", {}).get("codex_mcp_tool_call_id") == str(call))
+
+
+def test_an_approval_is_asked_of_the_client(harness: AppServerHarness) -> None:
+    """In a thread of its own each: a yes for the session is none for another."""
+    made = harness.workspace / "made"
     with serving(harness, capabilities=ELICITATION) as client:
-        call = client.call("codex", {"prompt": "hi", **ASKING})
-        asked = client.asked()
-        params = asked["params"]
-        assert "touch made" in params["message"]
-        assert params["requestedSchema"] == {"type": "object", "properties": {}}
-        assert params["codex_elicitation"] == "exec-approval"
-        assert params["codex_command"][-1] == "touch made"
-        assert params["codex_cwd"] == str(harness.workspace)
-        assert params["codex_mcp_tool_call_id"] == str(call)
-        assert not (harness.workspace / "made").exists()
-        client.send({"id": asked["id"], "result": answer})
-        result = client.result(call)
-        assert result["structuredContent"] == {"threadId": params["threadId"], "content": "done"}
-        assert (harness.workspace / "made").exists() is made
+        for answer, allowed in ANSWERS:
+            command(harness, "touch made")
+            call = client.call("codex", {"prompt": "hi", **ASKING})
+            asked = _asked_about(client, call)
+            params = asked["params"]
+            assert "touch made" in params["message"]
+            assert params["requestedSchema"] == {"type": "object", "properties": {}}
+            assert params["codex_elicitation"] == "exec-approval"
+            assert params["codex_command"][-1] == "touch made"
+            assert params["codex_cwd"] == str(harness.workspace)
+            assert not made.exists()
+            client.send({"id": asked["id"], "result": answer})
+            result = client.result(call)
+            assert result["structuredContent"] == {"threadId": params["threadId"], "content": "done"}
+            assert made.exists() is allowed, answer
+            made.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("answer", [{"action": "cancel"}, {"decision": "abort"}])

@@ -23,6 +23,14 @@ def program(harness: AppServerHarness) -> Iterator[Program]:
         yield program
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """One server for all that are refused: it has to survive them."""
+    with AppServerHarness(tmp_path_factory.mktemp("mcp")) as harness, listening_server(harness) as program:
+        yield program
+        program.check_well()
+
+
 ASKING = {"approval-policy": "untrusted"}
 ELICITATION: Mapping[str, Any] = {"elicitation": {}}
 
@@ -61,16 +69,16 @@ def test_a_session_runs_turns_and_ends(harness: AppServerHarness, program: Progr
         ("POST", {"Content_Length": "99999999999"}, 413),
     ],
 )
-def test_who_is_refused(program: Program, method: str, headers: dict[str, str], status: int) -> None:
-    session = Session(program.url)
+def test_who_is_refused(shared: Program, method: str, headers: dict[str, str], status: int) -> None:
+    session = Session(shared.url)
     body = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
     assert session.http(method, body, **headers).status == status
     assert session.ask("ping", {}).result() == {}
 
 
 @pytest.mark.parametrize("body", [b"{broken", b"[]", b"[" * 1000, b"{}"])
-def test_what_is_no_message(program: Program, body: bytes) -> None:
-    session = Session(program.url)
+def test_what_is_no_message(shared: Program, body: bytes) -> None:
+    session = Session(shared.url)
     assert session.http("POST", body).status == 400
     assert session.ask("ping", {}).result() == {}
 

@@ -1,4 +1,6 @@
-"""A client of the app-server: in this process (`local`, and `here` is the server), or on both roads (`client`)."""
+"""A client of the app-server: in this process (`client`; or `local`, where `here` is the server), or with `both_roads`
+also of the program, for one test of each kind of method.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,13 @@ def opened(road: str, harness: AppServerHarness, *overrides: str) -> Iterator[Ap
         assert "Traceback" not in program.stderr, program.stderr
 
 
-@pytest.fixture(params=ROADS)
+@pytest.fixture
 def client(request: pytest.FixtureRequest, harness: AppServerHarness) -> Iterator[AppClient]:
-    with opened(request.param, harness) as client:
+    with opened(getattr(request, "param", "local"), harness) as client:
         yield client
+
+
+both_roads = pytest.mark.parametrize("client", ROADS, indirect=True)
 
 
 @pytest.fixture

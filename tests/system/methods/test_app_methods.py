@@ -13,7 +13,7 @@ import pytest
 
 from kit.app_client import AppClient
 from kit.in_process import ServerHere
-from system.methods.conftest import ROADS, opened
+from system.methods.conftest import ROADS, both_roads, opened
 from treadle.errors import INVALID_PARAMS, INVALID_REQUEST, OVERLOADED
 from treadle.protocol.app import FuzzyFileSearchResult
 from treadle.server import Search
@@ -56,6 +56,7 @@ def test_settings_have_the_members_that_the_real_server_answers_with(client: App
     assert client.call("config/read", {}).keys() == real.keys()
 
 
+@both_roads
 def test_a_write_is_in_force_and_keeps_the_rest(client: AppClient, home: Path) -> None:
     written = client.call("config/value/write", edit("model", "second"))
     assert (written["status"], written["filePath"]) == ("ok", str(home / "config.toml"))
@@ -116,6 +117,7 @@ def test_a_write_that_has_no_effect_says_so(road: str, harness: AppServerHarness
         assert client.call("config/value/write", edit("model", "flag"))["status"] == "ok"
 
 
+@both_roads
 def test_a_broken_file_is_named(client: AppClient, home: Path) -> None:
     (home / "config.toml").write_text("model = \n")
     error = client.failure("config/read", {})
@@ -205,6 +207,7 @@ def test_a_skill_that_commands_may_not_read_is_left_out(client: AppClient, works
     assert entry["errors"] == [{"path": path, "message": f"commands of this thread may not read {path}"}]
 
 
+@both_roads
 def test_a_skill_is_turned_off_and_on(client: AppClient, home: Path, workspace: Path) -> None:
     first = add_skill(workspace / ".agents/skills", "one", "---\nname: one\ndescription: x\n---\n")
     add_skill(workspace / ".agents/skills", "two", "---\nname: two\ndescription: y\n---\n")
@@ -247,6 +250,7 @@ def tree(workspace: Path) -> Path:
     return workspace
 
 
+@both_roads
 def test_files_are_found_best_first(client: AppClient, tree: Path) -> None:
     files = client.call("fuzzyFileSearch", {"query": "main", "roots": [str(tree)]})["files"]
     assert files == [

@@ -11,7 +11,7 @@ import pytest
 from kit.app_client import AppClient
 from kit.in_process import ServerHere
 from kit.processes import processes_left, processes_with
-from system.methods.conftest import opened
+from system.methods.conftest import both_roads, opened
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from treadle.server.methods import command_methods
 from treadle.testing import AppServerHarness
@@ -44,6 +44,7 @@ def run(client: AppClient, params: dict[str, Any]) -> Any:
 # --- to its end ------------------------------------------------------------------------------------------------------
 
 
+@both_roads
 def test_a_command_is_answered_at_its_exit(client: AppClient, workspace: Path) -> None:
     done = run(client, shell("pwd; echo bad >&2; exit 4"))
     assert done == {"exitCode": 4, "stdout": f"{workspace}\n", "stderr": "bad\n"}
@@ -81,6 +82,7 @@ def test_what_still_holds_the_pipes_ends_with_the_command(
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
+@both_roads
 def test_a_command_that_takes_too_long_is_killed_with_its_children(client: AppClient, marker: str) -> None:
     script = f"echo begun; (trap '' TERM HUP; sleep {marker}) & sleep {marker}"
     done = run(client, shell(script, timeoutMs=500))
@@ -129,6 +131,7 @@ def test_the_cap_is_told_once_when_streaming(client: AppClient) -> None:
 # --- talking to it ---------------------------------------------------------------------------------------------------
 
 
+@both_roads
 def test_a_command_is_talked_to(client: AppClient) -> None:
     script = 'echo ready; read word; echo "got $word" >&2; cat'
     running = begun(client, shell(script, **SPOKEN))
@@ -244,6 +247,7 @@ def test_without_one_the_sandbox_is_that_of_the_settings(harness: AppServerHarne
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
+@both_roads
 def test_what_cannot_be_started_is_told(client: AppClient, workspace: Path) -> None:
     for params in ({"command": ["/no/such/program"]}, {"command": ["true"], "cwd": str(workspace / "none")}):
         error = client.failure("command/exec", params)

@@ -11,6 +11,7 @@ import pytest
 
 from kit.app_client import AppClient
 from kit.in_process import ServerHere
+from system.methods.conftest import both_roads
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST
 from treadle.server import FileWatches
 from treadle.server.methods import fs_methods as module
@@ -23,6 +24,7 @@ def coded(data: bytes) -> str:
 # --- files and directories -------------------------------------------------------------------------------------------
 
 
+@both_roads
 def test_a_file_is_written_and_read(client: AppClient, workspace: Path) -> None:
     path = str(workspace / "x")
     assert client.call("fs/writeFile", {"path": path, "dataBase64": coded(b"\0\xffhi")}) == {}
@@ -132,6 +134,7 @@ def changed(client: AppClient, name: str) -> set[str]:
     return {path for notice in notices if notice["watchId"] == name for path in notice["changedPaths"]}
 
 
+@both_roads
 def test_a_directory_is_watched_for_the_names_in_it(client: AppClient, workspace: Path) -> None:
     (workspace / "old").touch()
     watched = client.call("fs/watch", {"path": f"{workspace}/./", "watchId": "w"})

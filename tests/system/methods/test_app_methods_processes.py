@@ -11,7 +11,7 @@ import pytest
 from kit.app_client import AppClient
 from kit.in_process import ServerHere
 from kit.processes import processes_left, processes_with, wait_for_process
-from system.methods.conftest import opened
+from system.methods.conftest import both_roads, opened
 from treadle.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, OVERLOADED
 from treadle.server.methods import command_methods
 from treadle.testing import AppServerHarness
@@ -40,6 +40,7 @@ def end(code: int, stdout: str = "", stderr: str = "", **more: Any) -> dict[str,
     return {"processHandle": "p", "exitCode": code, "stdout": stdout, "stderr": stderr, **known, **more}
 
 
+@both_roads
 def test_the_answer_comes_at_the_start_and_the_end_is_told(client: AppClient, workspace: Path) -> None:
     script = "pwd; echo err >&2; exit 3"
     assert client.call("process/spawn", shell(script, cwd=str(workspace))) == {}
@@ -72,6 +73,7 @@ def test_a_terminal_has_its_size_from_the_start(client: AppClient) -> None:
     assert told(client) == "11 22\r\nyes\r\n5 6\r\n"
 
 
+@both_roads
 def test_the_environment_is_that_of_the_server_with_changes(client: AppClient) -> None:
     env = {"ADDED": "1", "HOME": None}
     client.call("process/spawn", shell("echo $ADDED-$HOME-${PATH:+path}", env=env))
@@ -139,6 +141,7 @@ def test_a_client_has_so_many_at_a_time(local: AppClient, monkeypatch: pytest.Mo
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
+@both_roads
 def test_kill_spares_nothing(client: AppClient, marker: str) -> None:
     client.call("process/spawn", shell(f"trap '' TERM; sleep {marker} & echo up; wait", streamStdoutStderr=True))
     client.until(lambda: told(client) == "up\n")
