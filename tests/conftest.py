@@ -3,11 +3,16 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
+from kit.exec_program import COMMAND, running
 from schema_proof import judged, listen_in
 
 # What the machine of whoever runs the tests has set must not decide which model answers, here and in children.
@@ -26,6 +31,13 @@ for _number, _handler in (
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
+# Where the folders of tests are. What others leave above them must not make a repository of each: the real codex leaves
+# an empty `.git` in /tmp.
+for _folder in map(Path, (tempfile.gettempdir(), "/var/tmp")):
+    if os.access(_folder, os.W_OK) and not any((above / ".git").exists() for above in (_folder, *_folder.parents)):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_folder))
+        break
+
 # How long an example takes says how busy the machine is, not whether the code is right. Each run tries other examples,
 # and a change is tested in two (on two versions of Python); what needs more to be found says so itself.
 settings.register_profile("treadle", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,6 +49,40 @@ settings.load_profile("treadle")
 WIRE_VARIABLE = "TREADLE_WIRE_API"
 WIRES = ("responses", "chat", "anthropic")
 GIVEN_WIRE = os.environ.get(WIRE_VARIABLE)
+
+
+# Where the agent of the tests works: with `remote` each worker has an exec-server, and threads that name no environment
+# work there (`make again`); with `codex` that of the real codex.
+WHERE = os.environ.get("TREADLE_TEST_ENVIRONMENT", "local")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if WHERE == "codex":
+        sys.path.append(str(Path(__file__).parents[1]))  # for `scripts`, which is no part of the package
+        from interop.peers import leave_nothing
+
+        leave_nothing(config)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment_of_threads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if WHERE == "local":
+        yield
+        return
+    folder = tmp_path_factory.mktemp("executor")
+    (folder / "user").mkdir()
+    command, listen, env = COMMAND, f"unix://{folder / 'socket'}", {"HOME": str(folder / "user")}
+    if WHERE == "codex":
+        from interop.peers import installed
+
+        command, listen = (str(installed("codex")), "exec-server"), "ws://127.0.0.1:0"
+        # It puts the helper that its sandboxes need into its home, unless that is in the temporary directory.
+        (folder / "tmp").mkdir()
+        env |= {"CODEX_HOME": str(folder / "user"), "TMPDIR": str(folder / "tmp")}
+    with running(folder, "--listen", listen, command=command, env=env) as server:
+        os.environ["CODEX_EXEC_SERVER_URL"] = server.url
+        yield
+        del os.environ["CODEX_EXEC_SERVER_URL"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -58,10 +104,28 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """In a worker: report of a test that passed only that. Reports of its set-up and its teardown would go to the other
+    process too, which is a tenth of the work that a small test makes.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if GIVEN_WIRE in (None, "responses"):
-        return
-    others = [item for item in items if item.get_closest_marker("responses_wire") is not None]
+    """Leave out what is about another wire API, about the machine of an agent that works elsewhere, or about what only
+    our executor can do."""
+    absent = [] if GIVEN_WIRE in (None, "responses") else ["responses_wire"]
+    absent += [] if WHERE == "local" else ["this_machine"]
+    absent += ["own_executor"] if WHERE == "codex" else []
+    others = [item for item in items if any(item.get_closest_marker(name) is not None for name in absent)]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]

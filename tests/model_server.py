@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 DEADLINE = 60.0
 Json = dict[str, Any]
@@ -91,6 +92,8 @@ class ModelServer:
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
     told: asyncio.Event = field(default_factory=asyncio.Event)
     context: SSLContext | None = None
+    lists_models: bool = False
+    """Whether `replies` are also for who asks which models there are. Servers ask that beside the turns."""
 
     @property
     def base_url(self) -> str:
@@ -112,7 +115,12 @@ class ModelServer:
 
     async def _serve(self, connection: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            self.asked.append(await _read(connection, reader))
+            asked = await _read(connection, reader)
+            if not self.lists_models and urlsplit(asked.path).path.endswith("/models"):  # beside a turn: nobody waits
+                writer.write(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
+                await writer.drain()
+                continue
+            self.asked.append(asked)
             reply = self.replies.popleft()
             for number, piece in enumerate(reply.pieces, 1):
                 if reply.last_when_told and number == len(reply.pieces):

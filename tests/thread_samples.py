@@ -7,7 +7,7 @@ from datetime import UTC
 
 from msgspec import Raw, structs
 
-from treadle.cli import Heading, Page, ThreadExtras
+from treadle.pages import Heading, Page, ThreadExtras
 from treadle.protocol.app import (
     AddPatchChangeKind,
     AgentMessageThreadItem,

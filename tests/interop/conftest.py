@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -25,24 +25,14 @@ from interop.scripted_model import Script, ScriptedModel
 sys.path.append(str(ROOT))  # for `scripts`, which is no part of the package
 
 from interop.interop_table import InteropTable
-from interop.peers import NOT_INSTALLED, installed
+from interop.peers import NOT_INSTALLED, installed, leave_nothing
 
 Proxied = Callable[[str], AbstractAsyncContextManager[RecordingProxy]]
-# What the sandbox of the real codex makes in a folder that it lets commands write to, to keep them from it, and leaves.
-LEFT_BEHIND = frozenset(Path("/tmp", name) for name in (".git", ".codex", ".agents"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(InteropTable(config), "interop-table")
-    if not hasattr(config, "workerinput"):
-        known = {path for path in LEFT_BEHIND if path.exists()}
-        config.add_cleanup(lambda: _remove_empty(LEFT_BEHIND - known))
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        with suppress(OSError):  # it is not there, or has something in it and is somebody's
-            folder.rmdir()
+    leave_nothing(config)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -101,7 +101,10 @@ def codex_command(codex: Path) -> list[str]:
 async def exec_server(command: Sequence[str], home: Path) -> AsyncIterator[str]:
     """Run an exec-server; the value is the URL that it announces on its first line."""
     log = home / "exec-server.log"
-    async with _child(command, home, home, log) as child:
+    # The real one puts the helper that its sandboxes need into its home, unless that is in the temporary directory.
+    for name in (".codex", "tmp"):
+        (home / name).mkdir(exist_ok=True)
+    async with _child(command, home, home, log, TMPDIR=str(home / "tmp")) as child:
         assert child.stdout is not None
         try:
             async with asyncio.timeout(START_SECONDS):

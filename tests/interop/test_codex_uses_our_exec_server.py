@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import errno
+import hashlib
 import json
 import os
 import re
@@ -298,8 +299,6 @@ async def test_a_cut_connection_resumes_and_loses_nothing(
     assert seen.endswith("Output:\none\ntwo\nthree\nfour\n")
 
 
-# Without the control: the real server does not find its own helper inside the sandbox that it makes here.
-@pytest.mark.parametrize("proxy", ["treadle"], indirect=True)
 async def test_a_sandbox_is_enforced(
     proxy: RecordingProxy, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
 ) -> None:
@@ -333,3 +332,29 @@ async def test_the_secret_in_the_url_lets_codex_in_and_nothing_else_does(
     await run_codex(replies([exec_command("touch made")], "all done"), bare, workspace)
     assert not (workspace / "made").exists()
     assert mock_model.outputs[-1] == "unsupported call: exec_command", "without an environment it offers no commands"
+
+
+async def test_with_rights_of_its_own_codex_works_in_its_folder_alone(
+    codex_bin: Path, tmp_path: Path, run_codex: RunCodex, mock_model: ScriptedModel, workspace: Path
+) -> None:
+    """It looks for `.git` above the folder as well, asks for no sandbox, and gets on with what it is denied."""
+    home, token = tmp_path / "server-home", "token-of-the-real-codex"
+    home.mkdir()
+    tokens = home / "tokens.toml"
+    tokens.touch(mode=0o600)
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    tokens.write_text(f'[tokens.codex]\nsha256 = "{digest}"\nfolders = ["{workspace}"]\n')
+    (tmp_path / "secret").write_text("secret of others")
+    command = [*treadle_command(), "--tokens-file", str(tokens)]
+    patch = "*** Begin Patch\n*** Add File: made.txt\n+by codex\n*** End Patch\n"
+    script = replies(
+        [exec_command(f"pwd; echo one > one; cat {tmp_path / 'secret'}; exit 3")], [apply_patch(patch)], "all done"
+    )
+    async with exec_server(command, home) as url, RecordingProxy(f"{url}/{token}").running() as proxy:
+        run = await run_codex(script, proxy.url, workspace)
+        assert (run.exit_code, run.answer) == (0, "all done")
+        assert only_start(proxy)["sandbox"] is None
+    assert (workspace / "one").read_text() == "one\n"
+    assert (workspace / "made.txt").read_text() == "by codex\n"
+    assert str(workspace) in mock_model.outputs[0]
+    assert not [seen for seen in mock_model.outputs if "secret of others" in seen]

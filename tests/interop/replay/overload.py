@@ -46,7 +46,10 @@ async def burst(command: Sequence[str], base: Path) -> list[Line]:
     nothing = Scenario(RECORDING, [], [], config={}, files={}, git=False, replies=[])
     nothing.prepare(places, "http://127.0.0.1:9/v1")
     flood = [{"id": f"x{number}", "method": "thread/list", "params": {}} for number in range(BURST)]
-    async with stdio_server(command, places, base / "server.log", receive) as wire, asyncio.timeout(ANSWER_SECONDS):
+    async with (
+        stdio_server(command, places, base / "server.log", receive, {}) as wire,
+        asyncio.timeout(ANSWER_SECONDS),
+    ):
         await wire.send("", json.dumps(_INITIALIZE))
         await ready.wait()
         await wire.send("", "\n".join(json.dumps(request) for request in flood))

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -17,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from interop.replay.model_script import ModelScript
 from interop.replay.recording import Json, Line, received
 from interop.replay.scenario import Places, Scenario
-from interop.replay.wire import Wire, stdio_server, websocket_server
+from interop.replay.wire import Executor, Wire, executor_of, stdio_server, websocket_server
 from treadle.testing import MockModel
 
 STEP_SECONDS: Final = 60.0
@@ -67,12 +68,14 @@ async def play(scenario: Scenario, command: Sequence[str], base: Path, skipped: 
     script = ModelScript(scenario.replies, places, scenario.usage)
     played = Played()
     ids: dict[str, str] = {}
-    with MockModel(on_empty=script) as model:
+    variables = {"CODEX_EXEC_SERVER_URL": places.tokens["<executor>"]} if scenario.executor_variable else {}
+    with MockModel(on_empty=script) as model, ExitStack() as stack:
         scenario.prepare(places, model.base_url)
+        executor = stack.enter_context(executor_of(places)) if scenario.executor else None
         for number, (session, end) in enumerate(zip(scenario.sessions(), scenario.ends, strict=True)):
-            player = _Player(scenario, without(session, skipped), places, model, script, ids)
+            player = _Player(scenario, without(session, skipped), places, model, script, ids, executor)
             opened = websocket_server if scenario.websocket else stdio_server
-            async with opened(command, places, base / f"server-{number}.log", player.receive) as wire:
+            async with opened(command, places, base / f"server-{number}.log", player.receive, variables) as wire:
                 played.stalled = await player.run(wire)
                 await wire.finish("kill" if played.stalled else end)
             played.lines += [_in_session(line, number) for line in player.live]
@@ -133,7 +136,9 @@ class _Player:
         model: MockModel,
         script: ModelScript,
         ids: dict[str, str],
+        executor: Executor | None,
     ) -> None:
+        self._executor = executor
         self.live: list[Line] = []
         self._scenario = scenario
         self.recorded = recorded
@@ -180,6 +185,8 @@ class _Player:
             if missing:
                 return self._account(f"before sending {_name(line)}", missing, wire)
             await self._model.arrived(self._scenario.after_model_requests.get(str(line.message.get("id")), 0))
+            if self._executor is not None and str(line.message.get("id")) in self._scenario.executor_restarts:
+                self._executor.restart()
             await self._send(wire, line)
         self.reached = len(self.recorded)
         missing = await self._reached(self.recorded)

@@ -61,9 +61,16 @@ class Places:
         return self.base / "workspace"
 
     @property
+    def elsewhere(self) -> Path:
+        """The folder of the exec-server."""
+        return self.base / "elsewhere"
+
+    @property
     def tokens(self) -> Mapping[str, str]:
         """Token to path; inner folders come first, so that replacing in this order is right both ways."""
         return {
+            "<executor>": f"unix://{self.base / 'executor'}",
+            "<elsewhere>": str(self.elsewhere),
             "<home>": str(self.codex_home),
             "<workspace>": str(self.workspace),
             "<outside>": str(self.base),
@@ -96,6 +103,10 @@ class Scenario:
     unordered_output: Sequence[str] = ()
     usage: Sequence[int] = ()
     mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    executor: bool = False
+    executor_variable: bool = False
+    executor_restarts: Sequence[str] = ()
+    environments: str = ""
 
     def sessions(self) -> list[list[Line]]:
         return [load(name) for name in self.recordings]
@@ -108,6 +119,10 @@ class Scenario:
         config = more + _CONFIG.format(base_url=base_url, **{**_DEFAULTS, **self.config})
         config += "".join(map(_server_table, self.mcp_servers.items()))
         (places.codex_home / "config.toml").write_text(config, encoding="utf-8")
+        places.elsewhere.mkdir()
+        if self.environments:
+            text = places.live(self.environments).replace("<python>", sys.executable)
+            (places.codex_home / "environments.toml").write_text(text, encoding="utf-8")
         for name, content in self.files.items():
             path = places.workspace / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,4 +177,8 @@ def _scenario(name: str, table: Json) -> Scenario:
         unordered_output=table.get("unordered_output", ()),
         usage=table.get("usage", ()),
         mcp_servers=table.get("mcp_servers", {}),
+        executor=table.get("executor", False),
+        executor_variable=table.get("executor_variable", False),
+        executor_restarts=table.get("executor_restarts", ()),
+        environments=table.get("environments", ""),
     )

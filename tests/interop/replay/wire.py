@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from interop.programs import _child as child_process
 from interop.replay.scenario import End, Places
+from kit.exec_program import running
 from kit.ports import free_port
 from treadle.transport import Address, resolve_address
 
@@ -118,11 +119,45 @@ class _WebSockets:
         self.receive(conn, None)
 
 
+class Executor:
+    """Our exec-server, for the threads of a scenario that work there."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._running: AbstractContextManager[object] | None = None
+
+    def start(self) -> None:
+        listen = self._places.tokens["<executor>"]
+        variables = {"HOME": str(self._places.base), "WHERE": "x1"}
+        self._running = running(self._places.elsewhere, "--listen", listen, env=variables)
+        self._running.__enter__()
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.__exit__(None, None, None)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+
+@contextmanager
+def executor_of(places: Places) -> Iterator[Executor]:
+    executor = Executor(places)
+    try:
+        executor.start()
+        yield executor
+    finally:
+        executor.stop()
+
+
 @asynccontextmanager
-async def stdio_server(command: Sequence[str], places: Places, log: Path, receive: Receiver) -> AsyncIterator[Wire]:
+async def stdio_server(
+    command: Sequence[str], places: Places, log: Path, receive: Receiver, variables: Mapping[str, str]
+) -> AsyncIterator[Wire]:
     """Run `<command> --listen stdio://`."""
     whole = [*command, "--listen", "stdio://"]
-    async with child_process(whole, places.user_home, places.workspace, log) as child:
+    async with child_process(whole, places.user_home, places.workspace, log, **variables) as child:
         assert child.stdout is not None
         reader = asyncio.create_task(_read_lines(child.stdout, lambda text: receive("", text)))
         try:
@@ -133,11 +168,14 @@ async def stdio_server(command: Sequence[str], places: Places, log: Path, receiv
 
 
 @asynccontextmanager
-async def websocket_server(command: Sequence[str], places: Places, log: Path, receive: Receiver) -> AsyncIterator[Wire]:
+async def websocket_server(
+    command: Sequence[str], places: Places, log: Path, receive: Receiver, variables: Mapping[str, str]
+) -> AsyncIterator[Wire]:
     """Run `<command> --listen ws://127.0.0.1:PORT`; a connection is opened with its first message."""
     port = free_port()
     whole = [*command, "--listen", f"ws://127.0.0.1:{port}"]
-    async with child_process(whole, places.user_home, places.workspace, log), asyncio.TaskGroup() as group:
+    child = child_process(whole, places.user_home, places.workspace, log, **variables)
+    async with child, asyncio.TaskGroup() as group:
         await _listening(port, log)
         wire = _WebSockets(f"ws://127.0.0.1:{port}", places.user_home / ".codex", receive, log, group)
         try:

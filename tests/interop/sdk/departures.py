@@ -65,12 +65,16 @@ def _anonymous(value: Any) -> Any:
 
 
 def _without_news(value: Any) -> Any:
-    """Items without their times, usage without its cost, and metadata without what the official SDK does not keep."""
+    """Items without their times, usage without its cost and the turn's part of it, threads without their environments,
+    and metadata without what the official SDK does not keep.
+    """
     if not isinstance(value, dict):
         return value
     ours = {"started_at_ms", "completed_at_ms"} if "type" in value else {"codexHome", "extensions"}
     if "last" in value and "total" in value:
-        ours.add("cost")
+        ours |= {"cost", "turn"}
+    if "cli_version" in value:
+        ours |= {"environments"}
     if "sandbox" in value:
         ours |= {"active_permission_profile", "runtime_workspace_roots"}
     return {name: member for name, member in value.items() if name not in ours}

@@ -25,7 +25,6 @@ _NOTHING_TO_REGISTER: Final = "what comes before anyone registered is kept, so t
 _INPUT: Final = "`input`, as everywhere else; the other options of a turn are given by name"
 _BOTH_IDS: Final = "a turn is named by its thread and its id, as in all other calls about it"
 _BY_PARTS: Final = "a result can be made of the parts that one wants to compare"
-_OUTPUT: Final = "the answer as an object, which `output_type` asks for"
 _ANSWERING: Final = "the client for asyncio answers a server too"
 
 CALLS: Final = {
@@ -40,7 +39,6 @@ CALLS: Final = {
     "TurnResult: final_response is final_response=None": _BY_PARTS,
     "TurnResult: items is items=<factory>": _BY_PARTS,
     "TurnResult: usage is usage=None": _BY_PARTS,
-    "TurnResult: nothing is output=None": _OUTPUT,
     "AsyncClient: nothing is approval_handler=None": _ANSWERING,
     "Client.reserve_goal_operation is missing": _GOALS,
     **{

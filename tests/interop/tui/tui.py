@@ -57,6 +57,7 @@ class Tui:
         )
         os.close(theirs)
         self._screen = Screen(columns, rows)
+        self._sent = bytearray()
         self._changed = threading.Condition()  # guards the screen and `_ended`
         self._ended = False
         self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
@@ -121,6 +122,12 @@ class Tui:
         with self._changed:
             return self._screen.history
 
+    @property
+    def sent(self) -> str:
+        """All that was sent to the terminal, also what it shows nothing of."""
+        with self._changed:
+            return self._sent.decode("utf-8", "replace")
+
     def resize(self, columns: int, rows: int) -> None:
         """As when a person pulls at the window."""
         with self._changed:
@@ -162,6 +169,7 @@ class Tui:
             try:
                 data = os.read(self._terminal, 65536)
                 with self._changed:
+                    self._sent += data
                     answer = self._screen.feed(data)
                     self._changed.notify_all()
                 os.write(self._terminal, answer)
