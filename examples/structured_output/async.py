@@ -33,9 +33,9 @@ async def main(config: CodexConfig | None = None) -> None:
         for finding in review.findings:
             print(f"  {finding.severity:5} {finding.file}:{finding.line}")
 
-        # Models are held to the schema, but not every one of them keeps to it.
+        # A model whose answer does not fit is told what is wrong and asked again; here it is not.
         try:
-            await thread.run("And the one before.", output_type=Review)
+            await thread.run("And the one before.", output_type=Review, output_retries=0)
         except OutputError as error:
             print(f"not a review: {error}")
 
