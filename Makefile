@@ -20,7 +20,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: elsewhere help venv run test again wires lint style mypy pyright layers format generate docs pictures interop \
+.PHONY: elsewhere help venv run test again remote wires lint style mypy pyright layers format generate docs pictures interop \
 	bench release clean
 
 help: ## show this list
@@ -57,6 +57,13 @@ AGAIN_WITHOUT := $(wildcard tests/system/test_cli_run*.py tests/system/test_stor
 again: $(READY_TEST) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not interop" $(addprefix --ignore=,$(AGAIN_WITHOUT)) $(AGAIN_TESTS)
 
+# The agent's own tests with the threads on another machine: an exec-server of each worker. What is about this machine, its
+# disk and its home, is left out by a marker.
+REMOTE_TESTS := $(filter-out %_undo.py %_roots.py,$(wildcard tests/system/agent/test_agent_*.py))
+
+remote: $(READY_TEST) ## run the tests of the agent with its threads on an exec-server
+	@TREADLE_TEST_ENVIRONMENT=remote $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(REMOTE_TESTS)
+
 WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/client \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py tests/system/test_cli_exec*.py)
 
@@ -87,10 +94,10 @@ format: $(READY_TEST) ## format the code and fix what can be fixed
 
 generate: $(READY_TEST) ## write the generated parts of the SDK and of the docs anew
 	@$(BIN)/python scripts/make_internal_names.py
-	@$(BIN)/python scripts/make_calls.py
-	@$(BIN)/python scripts/make_sync.py
-	@$(BIN)/python scripts/make_types.py
-	@$(BIN)/python scripts/make_reference.py
+	@$(BIN)/python -m scripts.make_calls
+	@$(BIN)/python -m scripts.make_sync
+	@$(BIN)/python -m scripts.make_types
+	@$(BIN)/python -m scripts.make_reference
 	@$(BIN)/python -m scripts.make_configuration
 	@$(BIN)/python -m scripts.make_command_line
 	@$(BIN)/python -m scripts.make_architecture
@@ -109,6 +116,7 @@ interop: $(READY_TEST) ## tests with the real codex, its clients, claude, openco
 bench: $(READY_TEST) ## compare with the real codex; writes the tables of docs/performance.md and the README
 	@$(BIN)/python -m bench --page
 	@$(BIN)/python -m bench app-server --page
+	@$(BIN)/python -m bench environments --page
 	@$(BIN)/python -m bench mcp
 	@$(BIN)/python -m bench sdk --page
 	@$(BIN)/python -m bench models

@@ -1,8 +1,8 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
-It owns the exec-server's; `python -m bench app-server`, `mcp`, `hands`, `sdk`, `models`, `runners`, `search`,
-`turn-trace`, `soak`, `host-soak` and `agents-soak` go to those of these names, `kills` and `fuzz` to modules beside the
-soak.
+It owns the exec-server's; `python -m bench app-server`, `mcp`, `hands`, `environments`, `sdk`, `models`, `runners`,
+`search`, `turn-trace`, `soak`, `host-soak` and `agents-soak` go to those of these names, `kills` and `fuzz` to modules
+beside the soak.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.hands import main as measure_hands
 
         return measure_hands(words[1:])
+    if words[:1] == ["environments"]:
+        from bench.environments import main as measure_environments
+
+        return measure_environments(words[1:])
     if words[:1] == ["sdk"]:
         from bench.sdk.__main__ import main as measure_sdk
 
@@ -104,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
         epilog="Others: python -m bench "
-        "{app-server,mcp,sdk,models,runners,search,soak,host-soak,agents-soak,kills,fuzz} --help",
+        "{app-server,mcp,environments,sdk,models,runners,search,soak,host-soak,agents-soak,kills,fuzz} --help",
     )
     parser.add_argument(
         "--rounds", type=page.positive, metavar="N", help="how often it is measured (default 5, quick 2)"

@@ -32,7 +32,7 @@ from typing import Any, Final
 from treadle.agent.thread.thread import Thread
 from treadle.errors import RpcError
 from treadle.server import AppServer
-from treadle.store.sqlite.file_store import FILE_NAME
+from treadle.store.sqlite.sqlite_store import FILE_NAME
 from treadle.testing import AppServerHarness, HarnessClient, MockModel, RecordedRequest, Reply, ToolCall, replies
 
 AT_A_TIME: Final = 3
@@ -489,7 +489,7 @@ async def _check_server(server: AppServer, watcher: HarnessClient, tally: Tally)
         if getattr(threads, name):
             tally.problems.append(f"{len(getattr(threads, name))} entries are left in LoadedThreads.{name}")
     gc.collect()
-    alive = sum(isinstance(each, Thread) for each in gc.get_objects())
+    alive = sum(isinstance(each, Thread) and each.services is server for each in gc.get_objects())
     if alive:
         tally.problems.append(f"{alive} threads are still held in memory")
     tally.memory_mb.append(_memory_mb())

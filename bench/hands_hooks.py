@@ -100,7 +100,7 @@ async def _event_ms(server: AppServer, client: HarnessClient, *, looks: bool) ->
 
     async def event() -> None:
         if looks:
-            await thread.look_for_hooks(turn)
+            await thread.look_for_hooks(turn, server.config)
         elif hooks is not None:
             await hooks.before_request(turn)
 

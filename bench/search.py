@@ -29,7 +29,7 @@ from treadle.protocol.app.ours import MessageSearchParams
 from treadle.protocol.app.settings import DangerFullAccessSandboxPolicy
 from treadle.protocol.app.thread_history import ThreadSearchOccurrencesParams, ThreadSearchParams
 from treadle.store.contract import ItemRecord, ThreadRecord, TurnRecord, Write
-from treadle.store.sqlite.file_store import FILE_NAME, open_sqlite
+from treadle.store.sqlite.sqlite_store import FILE_NAME, open_sqlite
 
 MESSAGES: Final = 100_000
 # In every thread but the long one.
@@ -38,7 +38,7 @@ LONG: Final = "0199a213-81a0-7e00-8000-000000000000"
 _SETTINGS: Final = Settings(
     model="model", model_provider="provider", cwd="/", approval_policy="never", sandbox=DangerFullAccessSandboxPolicy()
 )
-_STATE: Final = State(settings=_SETTINGS).encoded()
+_STATE: Final = msgspec.json.encode(State(settings=_SETTINGS))
 WARM_MS, COLD_MS = 100, 300
 WARM_REQUESTS: Final = 9
 # In each message; in one of a hundred; in one of ten thousand; nowhere.

@@ -108,6 +108,45 @@ _MCP_REQUIRES: Final = (
 _MCP: Final = "mcp==2.3.0"
 _TIME_REQUIRES: Final = (*_MCP_REQUIRES, _MCP, "tzdata==2026.6", "tzlocal==5.4.5")
 _GIT_REQUIRES: Final = (*_MCP_REQUIRES, _MCP, "gitpython==3.2.1", "gitdb==4.0.12", "smmap==5.0.3")
+# A notebook without a browser: what runs its cells, and the kernel that they run in.
+_NOTEBOOK_REQUIRES: Final = (
+    "asttokens==3.0.2",
+    "attrs==26.1.0",
+    "comm==0.2.3",
+    "debugpy==1.8.22",
+    "executing==2.3.0",
+    "fastjsonschema==2.22.3",
+    "ipykernel==7.4.0",
+    "ipython-pygments-lexers==1.1.1",
+    "ipython==9.18.1",
+    "jedi==0.20.1",
+    "jsonschema-specifications==2025.9.1",
+    "jsonschema==4.26.0",
+    "jupyter-client==8.10.0",
+    "jupyter-core==5.9.1",
+    "matplotlib-inline==0.2.2",
+    "nbformat==5.11.1",
+    "nest-asyncio2==1.7.4",
+    "packaging==26.3",
+    "parso==0.8.7",
+    "pexpect==4.9.0",
+    "platformdirs==4.14.5",
+    "prompt-toolkit==3.0.53",
+    "psutil==7.2.2",
+    "ptyprocess==0.7.0",
+    "pure-eval==0.2.4",
+    "pygments==2.21.0",
+    "python-dateutil==4.0.0",
+    "pyzmq==27.3.0",
+    "referencing==0.37.0",
+    "rpds-py==2026.9.1",
+    "stack-data==0.6.3",
+    "tornado==6.6.1",
+    "traitlets==5.16.1",
+    "typing-extensions==4.16.0",
+    "tzdata==2026.6",
+    "wcwidth==0.9.4",
+)
 _ACP: Final = "@agentclientprotocol/codex-acp"
 # Of its whole world only what speaks to codex, which needs one package of the dozens that it asks for.
 _HERMES: Final = "agent.transports.codex_app_server_session"
@@ -154,6 +193,7 @@ PEERS: Final = {
         ),
         # The published conformance tests, for clients and for servers. The newest that runs on Node.js 20.
         Peer("mcp-conformance", "npm", "@modelcontextprotocol/conformance", "0.1.13", "node_modules/.bin/conformance"),
+        Peer("notebook", "pypi", "nbclient", "0.11.0", "nbclient", _NOTEBOOK_REQUIRES, module="nbclient"),
         # A mock of all these APIs that was written by others.
         Peer("aimock", "npm", "@copilotkit/aimock", "1.43.0", ".", module="@copilotkit/aimock"),
     )

@@ -1,7 +1,7 @@
 """Write `treadle/client/calls.py` and `async_calls.py`: one method for each RPC of the app-server, from their records.
 
-    python scripts/make_calls.py            # write both files
-    python scripts/make_calls.py --check    # say whether they are up to date
+    python -m scripts.make_calls            # write both files
+    python -m scripts.make_calls --check    # say whether they are up to date
 
 Methods that the official SDK has too keep its names and parameters; they are in `SPECIAL`. The others take the struct
 of their params, and are described by a line in `ABOUT`, else by the docstring of their handler.
@@ -12,12 +12,13 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec import structs
+from scripts.make_sync import formatted
+from scripts.page_parts import write
 
 import treadle
 from treadle.protocol.app import METHODS
@@ -225,14 +226,7 @@ class {name}(ABC):
 
 
 def main() -> int:
-    files = {FOLDER / "calls.py": render(False), FOLDER / "async_calls.py": render(True)}
-    if "--check" in sys.argv:
-        stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
-        print(f"out of date: {', '.join(stale)}" if stale else "up to date")
-        return 1 if stale else 0
-    for path, text in files.items():
-        path.write_text(text)
-    return 0
+    return write({FOLDER / "calls.py": render(False), FOLDER / "async_calls.py": render(True)})
 
 
 def render(is_async: bool) -> str:
@@ -243,7 +237,7 @@ def render(is_async: bool) -> str:
         if method in BY_HAND:
             continue
         special = SPECIAL.get(method) or _regular(method)
-        result = _result(method)
+        result = f"{METHODS[method].stem}Response"
         used |= set(re.findall(r"\b[A-Z]\w+", f"{special.given} {result}")) - {"JsonObject", "None", "False"}
         methods.append(_method(method, special, result, words))
     text = HEAD.format(
@@ -253,12 +247,12 @@ def render(is_async: bool) -> str:
         wait="wait",
         **words,
     )
-    return _formatted(text + "".join(methods))
+    return formatted(text + "".join(methods), FOLDER / "calls.py", rules="I,F401")
 
 
 def _regular(method: str) -> Special:
     name, about = _name(method), _about(method)
-    struct, params = f"{_stem(method)}Params", METHODS[method].params
+    struct, params = f"{METHODS[method].stem}Params", METHODS[method].params
     if params is NoParams:
         return Special(name, "", "None", about)
     fields = structs.fields(params) if isinstance(params, type) else None
@@ -289,14 +283,6 @@ def _about(method: str) -> str:
     return inspect.cleandoc(docstring).partition("\n")[0]
 
 
-def _stem(method: str) -> str:
-    return METHODS[method].stem
-
-
-def _result(method: str) -> str:
-    return f"{_stem(method)}Response"
-
-
 def _method(method: str, special: Special, result: str, words: dict[str, str]) -> str:
     positional, star, keywords = special.given.partition("*, ")
     parts = [part for part in ("self", positional.rstrip(", "), "*", keywords if star else "", _TIMEOUT) if part]
@@ -312,28 +298,14 @@ _TIMEOUT: Final = "timeout: float | None = None"
 
 
 def _imports(used: set[str]) -> str:
+    modules = {f"{record.stem}{kind}": record.module for record in METHODS.values() for kind in ("Params", "Response")}
+    modules["ThreadGoalStatus"] = "threads"
     by_module: dict[str, list[str]] = {}
     for name in sorted(used):
-        by_module.setdefault(_module_of(name), []).append(name)
+        by_module.setdefault(modules[name], []).append(name)
     lines = (f"    from treadle.protocol.app.{module} import {', '.join(names)}" for module, names in by_module.items())
     return "\n".join(sorted(lines))
 
 
-def _module_of(name: str) -> str:
-    for record in METHODS.values():
-        if name in (f"{record.stem}Params", f"{record.stem}Response"):
-            return record.module
-    return {"ThreadGoalStatus": "threads"}[name]
-
-
-def _formatted(text: str) -> str:
-    import subprocess
-
-    for arguments in (("check", "--fix", "--select", "I,F401", "-q"), ("format", "-q")):
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(FOLDER / "calls.py"), "-"]
-        text = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout
-    return text
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

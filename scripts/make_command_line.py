@@ -16,7 +16,7 @@ from scripts.page_parts import REPOSITORY, main
 
 from treadle.cli import SECTIONS, SERVE
 from treadle.cli.server_command import server_parser
-from treadle.cli.user_commands import ROOT
+from treadle.cli.user_commands import ROOT, Shortcut
 
 TARGET: Final = REPOSITORY / "docs" / "command-line.md"
 # Every command has them; the page says so once.
@@ -67,7 +67,8 @@ def _section(section: str) -> Iterator[str]:
             yield f"`{usage}`\n\n{command.help}"
             yield from _paragraphs(getattr(command, "more", ""))
             name = ctx.info_name or ""
-            yield _table("option", list(_server_rows(name) if name in SERVE else _rows(command, ctx)))
+            if not isinstance(command, Shortcut):  # it has the options of another
+                yield _table("option", list(_server_rows(name) if name in SERVE else _rows(command, ctx)))
             codes = getattr(command, "exit_codes", {})
             yield _table("exit code", [f"| {code} | {_cell(meaning)} |" for code, meaning in codes.items()])
 

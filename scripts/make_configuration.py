@@ -21,6 +21,8 @@ from msgspec import NODEFAULT, Struct
 from scripts.page_parts import REPOSITORY, main
 
 from treadle.agent.agent_roles import RoleTable
+from treadle.config.environment_settings import Detached, EnvironmentTable
+from treadle.config.environment_settings import Seconds as EnvironmentSeconds
 from treadle.config.file_settings import (
     IGNORED,
     IGNORED_IN_PROVIDER,
@@ -62,12 +64,17 @@ VARIABLES: Final[Mapping[str, str]] = {
     "AZURE_OPENAI_API_KEY": "the key of `azure`",
     "CODEX_API_KEY": "the key of `openai` for one `treadle exec`, before any other",
     "TREADLE_ENGINE": "the engine of `treadle run` when nothing else names one",
+    "CODEX_EXEC_SERVER_URL": "the [exec-server](environments.md) on which threads work; `none`: on no machine",
     "TREADLE_SANDBOX": "`bubblewrap` or `landlock`: use that one, or refuse",
     "HTTP_PROXY": "the proxy for `http` URLs of models; `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` as usual",
     "SSL_CERT_FILE": "a PEM file with the certificates of issuers to trust, for a server that is signed by your own",
     "TREADLE_LOG": "what is [logged](logs.md): `debug`, `info`, `warning` or `error`, also for parts of the program",
     "TREADLE_LOG_FORMAT": "`text`, or `json`: one object a line",
     "TREADLE_LOG_FILE": "a file to log to, in place of standard error",
+    "TREADLE_LOG_FILES": "how many full ones stay beside it: `FILE.1`, `FILE.2`, …; 1 when it is not set",
+    "TREADLE_AUDIT_FILE": "a file for the [audit log](operating.md#audit-log)",
+    "TREADLE_AUDIT_FILES": "how many full ones stay beside it; 100 when it is not set",
+    "TREADLE_AUDIT_REQUIRED": "`1`: what cannot be written to the audit log is refused",
     "RUST_LOG": "`debug`, `info` or `error`: the log level of `treadle app-server`, as clients of Codex set it",
     "NO_COLOR": "no colours on a terminal",
     "PAGER": "what shows a long thread on a terminal (`treadle threads show`)",
@@ -91,6 +98,10 @@ FILES: Final[Mapping[str, str]] = {
     "mcp_tokens/": "tokens of MCP servers that `treadle mcp login` has logged in to, a file for each, the same way",
     "threads.db": "threads and their events (SQLite; `threads.db-wal` and `threads.db-shm` belong to it)",
     "run/": "locks of the servers that are running",
+    "environments.toml": "[other machines](environments.md), as Codex has them",
+    "executors/": "sockets and logs of `treadle exec-server --attach`",
+    "environments/": "what is stored of machines that a provider of environments has started",
+    "undo/": "copies of files from before they were changed, by which `thread/revert` takes changes back",
     "listeners/": "addresses and secrets of servers that listen on a port",
     "app-server-control/": "the socket of `treadle app-server --listen unix://`",
     "AGENTS.md": "instructions of yours for every project; `AGENTS.override.md` goes before it",
@@ -113,15 +124,18 @@ class Row(Struct, frozen=True):
 
 def parts() -> dict[str, str]:
     """What is generated, by the name of its place on the page."""
+    provider = "model_providers.NAME"
+    keys = [f"{table}.{key}" for table, keys in IGNORED_IN_TABLE.items() for key in keys]
     return {
         "settings": _table(setting_rows()),
         "providers": _table(provider_rows()),
         "models": _table(model_rows()),
         "mcp_servers": _table(mcp_server_rows()),
+        "environments": _table(environment_rows()),
         "agents": _table(role_rows()),
         "permissions": _table(permission_rows()),
-        "ignored": _listed(_ignored()),
-        "silent": _listed(_silent()),
+        "ignored": _listed([*IGNORED, *keys, *(f"{provider}.{key}" for key in IGNORED_IN_PROVIDER)]),
+        "silent": _listed([*SILENT, *(f"{provider}.{key}" for key in SILENT_IN_PROVIDER)]),
         "variables": _pairs("variable", VARIABLES),
         "files": _pairs("file", FILES),
     }
@@ -168,6 +182,18 @@ def mcp_server_rows() -> Iterator[Row]:
             yield from _rows(field.type, ALLOWED_OF_SERVER.__getitem__, before=f"{field.name}.")
 
 
+def environment_rows() -> Iterator[Row]:
+    words: dict[Any, str] = {
+        str | None: "a text",
+        dict[str, str]: "a table of texts",
+        dict[str, Any]: "a table",
+        tuple[str, ...]: "a list of texts",
+        EnvironmentSeconds: "seconds, up to an hour",
+        Detached: "seconds, up to 30 days",
+    }
+    return _rows(EnvironmentTable, lambda kind: words.get(kind) or allowed(kind))
+
+
 def role_rows() -> Iterator[Row]:
     words: dict[Any, str] = {
         Text | None: "a text that is not empty",
@@ -180,17 +206,6 @@ def role_rows() -> Iterator[Row]:
 def permission_rows() -> Iterator[Row]:
     words: dict[Any, str] = {str | None: "a text", dict[str, bool]: "a table of paths", dict[str, Any]: "a table"}
     return _rows(PermissionTable, words.__getitem__)
-
-
-def _ignored() -> Iterator[str]:
-    yield from IGNORED
-    yield from (f"{table}.{key}" for table, keys in IGNORED_IN_TABLE.items() for key in keys)
-    yield from (f"model_providers.NAME.{key}" for key in IGNORED_IN_PROVIDER)
-
-
-def _silent() -> Iterator[str]:
-    yield from SILENT
-    yield from (f"model_providers.NAME.{key}" for key in SILENT_IN_PROVIDER)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ TREADLE: Final = ("python", "-m", "treadle")
 # As long as the temporary folders that stand for it, so that nothing moves.
 SHOWN_FOLDER: Final = "/home/you/dev"
 # Ids of threads, whole or as they are listed, and what they are in a picture: in this order.
-ID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}(?:(?:-[0-9a-f]{4}){2}-[0-9a-f]{12})?\b")
+# A whole id, or a short one at the beginning of a row.
+ID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|^[0-9a-f]{8}(?=  )")
 SHOWN_IDS: Final = ("01a1e3eb-aca5-7045-b95e-6972d0d5150f", "01a1e3eb-8d19-7c3e-a7b0-c4fbb1e42d07")
 SAME: Final = {
     re.compile(r"(?<=thread )[0-9a-f]{8}\b"): "bee62183",
@@ -179,7 +180,7 @@ def _steady(row: Row, folder: str, ids: dict[str, str]) -> Row:
         steady = TOOK.sub(partial(_as_wide, ""), steady)
     for found in ID.findall(steady):
         if found not in ids:
-            ids[found] = SHOWN_IDS[len(ids)][: len(found)]
+            ids[found] = SHOWN_IDS[len(ids)][-len(found) :]
         steady = steady.replace(found, ids[found])
     for pattern, shown in SAME.items():
         steady = pattern.sub(partial(_as_wide, shown), steady)

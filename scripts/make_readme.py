@@ -1,5 +1,7 @@
 """Write the tables of `README.md` from the pages that have the whole of them: clients that work, and measurements.
 
+The table of measurements also begins `docs/performance.md`.
+
 python -m scripts.make_readme            # write them
 python -m scripts.make_readme --check    # say whether they are up to date
 
@@ -12,7 +14,7 @@ import re
 from typing import Final
 
 from scripts.install_peers import PEERS
-from scripts.page_parts import REPOSITORY, main
+from scripts.page_parts import REPOSITORY, filled, with_part, write
 
 TARGET: Final = REPOSITORY / "README.md"
 INTEROP: Final = REPOSITORY / "docs" / "interop.md"
@@ -25,14 +27,14 @@ MEASURED: Final = (
     ("The app-server", "turns, 100 at a time", "app-server: turns, 100 at a time"),
     ("The app-server", "resident memory, idle", "app-server: memory, idle"),
     ("The app-server", "resident memory of an idle thread", "app-server: memory of an idle thread"),
-    ("Results", "start of the program to first `initialize` answer", "exec-server: start"),
-    ("Results", "`/bin/true`, start to closed, 32 at a time", "exec-server: commands, 32 at a time"),
-    ("Results", "echo through `cat`, round trip", "exec-server: echo through `cat`"),
-    ("Results", "pushed output", "exec-server: output"),
+    ("The exec-server", "start of the program to first `initialize` answer", "exec-server: start"),
+    ("The exec-server", "`/bin/true`, start to closed, 32 at a time", "exec-server: commands, 32 at a time"),
+    ("The exec-server", "echo through `cat`, round trip", "exec-server: echo through `cat`"),
+    ("The exec-server", "pushed output", "exec-server: output"),
     ("The SDK", "import, up to the class `Codex`", "SDK: import"),
     ("The SDK", "deltas of a long turn through `stream()`, sync", "SDK: events of a stream"),
 )
-ENGINES: Final = {"codex": "codex", "claude": "claude", "opencode": "opencode", "pi": "pi"}
+ENGINES: Final = ("codex", "claude", "opencode", "pi")
 
 
 def parts() -> dict[str, str]:
@@ -55,12 +57,11 @@ def _clients() -> str:
         "| client | version | scenarios passed on Treadle | on the real codex | of version |",
         "|---|---|---|---|---|",
     ]
-    return "\n".join([*head, *lines, "", _engines()])
-
-
-def _engines() -> str:
-    named = ", ".join(f"{name} {PEERS[peer].version}" for name, peer in ENGINES.items())
-    return f"The other way round, `treadle run` drives {named}, and the real codex uses our exec-server as its machine."
+    named = ", ".join(f"{name} {PEERS[name].version}" for name in ENGINES)
+    engines = (
+        f"The other way round, `treadle run` drives {named}, and the real codex uses our exec-server as its machine."
+    )
+    return "\n".join([*head, *lines, "", engines])
 
 
 def _measured() -> str:
@@ -95,5 +96,15 @@ def _short(number: float) -> str:
     return f"{number:.0f}" if number >= 10 else f"{number:.1f}"
 
 
+def main() -> int:
+    performance = PERFORMANCE.read_text(encoding="utf-8")
+    return write(
+        {
+            TARGET: filled(TARGET.read_text(encoding="utf-8"), parts()),
+            PERFORMANCE: with_part(performance, "measured", _measured()),
+        }
+    )
+
+
 if __name__ == "__main__":
-    raise SystemExit(main(TARGET, parts()))
+    raise SystemExit(main())

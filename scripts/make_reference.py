@@ -1,7 +1,7 @@
-"""Write `docs/api.md`, the reference of the SDK, from signatures and docstrings.
+"""Write the references, `docs/api.md` (the SDK) and `docs/api-*.md` (other packages), from signatures and docstrings.
 
-python scripts/make_reference.py            # write it
-python scripts/make_reference.py --check    # say whether it is up to date
+python -m scripts.make_reference            # write it
+python -m scripts.make_reference --check    # say whether it is up to date
 """
 
 from __future__ import annotations
@@ -9,26 +9,28 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from scripts.page_parts import REPOSITORY, write
 
 import treadle
-from treadle import client, types
+from treadle import client, execution, hooks, host, runners, testing, types
 from treadle.client import lifecycle, sdk_errors, turn_events
 from treadle.client.tools import read_docstring
 
-TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+DOCS: Final = REPOSITORY / "docs"
 WIDTH: Final = 100
 
 # What a reader looks for together, in the order of the guide. A public name that is in none of them is an error.
 GROUPS: Final = {
-    "Codex, threads and turns": "Codex Thread TurnHandle TurnResult",
+    "Codex, threads and turns": "Codex Thread TurnHandle TurnResult TokensUsed",
     "For asyncio": "AsyncCodex AsyncThread AsyncTurnHandle",
     "Which server": "CodexConfig",
     "Settings of a thread": "ApprovalMode Sandbox",
@@ -42,12 +44,88 @@ GROUPS: Final = {
     "Trying again": "retry_on_overload async_retry_on_overload is_retryable_error",
     "Errors": "CodexError TransportClosedError JsonRpcError CodexRpcError ParseError InvalidRequestError "
     "ConfigurationError MethodNotFoundError InvalidParamsError InternalRpcError ServerBusyError "
-    "RetryLimitExceededError TurnFailed TurnConflict MissingMetadata RequestTimeout EventsLost OutputError "
-    "ConfigurationWarning",
+    "RetryLimitExceededError TurnFailed TurnLimitReached TurnConflict MissingMetadata RequestTimeout EventsLost "
+    "OutputError ConfigurationWarning",
     "Logins": "ChatgptLoginHandle DeviceCodeLoginHandle AsyncChatgptLoginHandle AsyncDeviceCodeLoginHandle",
     "Who the server is": "InitializeResponse ServerInfo",
     "Low-level clients": "AppServerClient AsyncAppServerClient",
 }
+
+
+class Page(NamedTuple):
+    """The reference of one package: what a reader finds before it, and the public names by what belongs together."""
+
+    package: ModuleType
+    guides: str
+    groups: dict[str, str]
+
+    @property
+    def target(self) -> Path:
+        return DOCS / f"api-{self.package.__name__.rpartition('.')[2]}.md"
+
+
+PAGES: Final = (
+    Page(
+        runners,
+        "[runners.md](runners.md), [projects.md](projects.md) and [scheduler.md](scheduler.md) are the guides",
+        {
+            "Runners": "find_engine engine_names make_runner UnknownEngine Runner Run RunOptions CodexRunner "
+            "ClaudeRunner OpenCodeRunner PiRunner TreadleRunner",
+            "What a run says": "Event StartedEvent ActionEvent Action TextDelta CompletedEvent ResumeToken",
+            "Progress": "Progress Snapshot Step",
+            "Installed programs": "EngineStatus engine_statuses LoginStatus look_for_login",
+            "Engines": "Engine RunRequest RunChoices Timeouts Waits Reply CloseInput GiveUp ResumeLine Ending "
+            "ApprovalAsk ApprovalAnswer Withdrawn McpCommand",
+            "Projects, branches and messages": "Projects Project ProjectError Worktrees Worktree WorktreeError Router "
+            "EngineEntry Route RouteError",
+            "Scheduler": "Scheduler Limits Rate Job JobHandle Cron Repeat Recovery Interrupted SchedulerStats "
+            "QueueFull JournalError JournalInUse",
+        },
+    ),
+    Page(
+        host,
+        "[host.md](host.md), [sessions.md](sessions.md), [runtimes.md](runtimes.md) and "
+        "[memory-and-skills.md](memory-and-skills.md) are the guides",
+        {
+            "An agent": "HostAgent ConversationResult ConversationStore MemoryStore SkillStore",
+            "Sessions": "Session TurnResult Usage Timeouts Clock Ask",
+            "Runtimes": "Runtime AppServerRuntime LocalRuntime EngineRuntime",
+            "Events as messages": "Projection project",
+            "Errors": "Fault RuntimeFault ResumeFailed AgentBusy AgentClosed SessionBusy SessionClosed",
+        },
+    ),
+    Page(
+        execution,
+        "[execution.md](execution.md) is the guide",
+        {
+            "Where commands run": "Environment ExecParams EnvPolicy Sandbox",
+            "Processes": "Process ProcessInfo CompletedRun ReadResponse OutputChunk OutputStream WriteResult "
+            "WriteStatus",
+            "Events": "EventStream ProcessEvent Output Exited Closed Failed Evicted",
+            "Errors": "ExecError ExecTimeout",
+        },
+    ),
+    Page(
+        hooks,
+        "[hooks.md](hooks.md) is the guide",
+        {
+            "A hook": "PythonHook HookInput HookResult",
+            "Sessions and turns": "SessionStart SessionEnd UserPromptSubmit Stop Interrupt SubagentStart SubagentStop",
+            "Tools": "PreToolUse PostToolUse PermissionRequest",
+            "Models": "PreModelRequest PostModelRequest PreCompact PostCompact",
+        },
+    ),
+    Page(
+        testing,
+        "[sdk.md](sdk.md#in-your-tests) is the guide",
+        {
+            "Models": "MockModel RecordedRequest Reply ToolCall Usage EngineModel",
+            "Servers and homes": "AppServerHarness HarnessClient EngineHome",
+            "Hosts": "ScriptedRuntime RuntimePlay ManualClock",
+            "Suites": "check_engine check_runtime check_store STORE_CHECKS check_wire_api",
+        },
+    ),
+)
 # What public aliases are made of.
 INSIDE: Final = {"Answers", "Verdict"}
 ALIASES: Final = {"AppServerConfig": "CodexConfig", "RunResult": "TurnResult"}
@@ -60,21 +138,12 @@ module that stands before it. `treadle.types` also has every struct and enum of 
 
 
 def main() -> int:
-    text = render()
-    if "--check" in sys.argv:
-        fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
-        print("up to date" if fresh else f"out of date: {TARGET.name}")
-        return 0 if fresh else 1
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+    return write({DOCS / "api.md": render(), **{page.target: render_page(page) for page in PAGES}})
 
 
 def render() -> str:
-    grouped = {name for names in GROUPS.values() for name in names.split()}
-    unknown = public_names() ^ grouped
-    if unknown:
-        raise SystemExit(f"GROUPS and the public names differ in: {', '.join(sorted(unknown))}")
-    parts = [HEAD, "\n".join(f"- [{title}](#{_anchor(title)})" for title in GROUPS)]
+    _check(public_names(), GROUPS)
+    parts = [HEAD, _contents(GROUPS)]
     for title, names in GROUPS.items():
         parts.append(f"## {title}")
         if title == "Errors":
@@ -83,6 +152,35 @@ def render() -> str:
         else:
             parts += (part for name in names.split() for part in _entry(name))
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def render_page(page: Page) -> str:
+    """The reference of a package. What a class has from another one of the page is described there."""
+    package = page.package.__name__
+    _check(set(page.package.__all__), page.groups)
+    parts = [
+        f"# `{package}`: reference",
+        f"Made by `scripts/make_reference.py` from the docstrings; {page.guides}.",
+        _contents(page.groups),
+    ]
+    listed = {thing for name in page.package.__all__ if isinstance(thing := getattr(page.package, name), type)}
+    for title, names in page.groups.items():
+        parts.append(f"## {title}")
+        for name in names.split():
+            parts.append(f"### {name}\n\n`{package}.{name}`")
+            parts += _thing(name, getattr(page.package, name), listed, page.package)
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _check(public: set[str], groups: dict[str, str]) -> None:
+    unknown = public ^ {name for names in groups.values() for name in names.split()}
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise SystemExit(f"the groups of scripts/make_reference.py and the public names differ in: {names}")
+
+
+def _contents(groups: dict[str, str]) -> str:
+    return "\n".join(f"- [{title}](#{_anchor(title)})" for title in groups)
 
 
 def public_names() -> set[str]:
@@ -105,30 +203,44 @@ def _entry(name: str) -> Iterator[str]:
     twin = name.removeprefix("Async")
     if isinstance(thing, type) and twin != name:
         yield from _async_class(thing, getattr(client, twin))
-    elif isinstance(thing, type):
-        yield from _class(thing)
+    else:
+        yield from _thing(name, thing, set(), client)
+
+
+def _thing(name: str, thing: Any, listed: set[type], package: ModuleType) -> Iterator[str]:
+    """What there is to say of a public name; `listed` are classes that are described by themselves."""
+    if isinstance(thing, type):
+        yield from _class(thing, listed)
     elif inspect.isfunction(thing):
         yield _block(f"{'async ' if inspect.iscoroutinefunction(thing) else ''}def {name}", thing)
         yield _described(inspect.getdoc(thing) or "")
     else:
-        yield f"```py\n{_alias(name)}\n```"
+        yield f"```py\n{_alias(name, package)}\n```"
 
 
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 
-def _class(cls: type) -> Iterator[str]:
+def _class(cls: type, listed: set[type]) -> Iterator[str]:
     members = _members(cls)
     made_by = vars(cls).get("__init__")
     if inspect.isfunction(made_by) and not is_dataclass(cls):
         yield _block(cls.__name__, made_by, bound=True)
     prose, parameters = read_docstring(class_docs(cls))
     yield prose
+    bases = [base for base in cls.__mro__[1:] if base in listed]
+    if bases:
+        yield f"A [`{bases[0].__name__}`](#{bases[0].__name__.lower()}), with all that it has."
     if inspect.isfunction(made_by) and not is_dataclass(cls):
         yield _list(parameters)
     if members:
         yield "\n".join(members)
-    own = dict(_methods(cls))
+    inherited = {name for base in bases for name, _ in _methods(base)}
+    own = {
+        name: method
+        for name, method in _methods(cls)
+        if name not in inherited or (name in vars(cls) and _docs(method))  # said anew
+    }
     calls = {name: method for name, method in own.items() if _rpc(method)}
     for name, method in own.items():
         if name not in calls:
@@ -202,7 +314,7 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
 # Called by the connection, or by the faces above: not for users.
 INTERNAL: Final = frozenset(
     {"frames_received", "connection_ended", "open_turn", "close_turn", "abandon_turn", "check", "is_on_this_machine"}
-    | {"model_validate", "model_dump"}
+    | {"model_validate", "model_dump", "begin", "belong", "complete"}
 )
 
 
@@ -274,7 +386,7 @@ def _annotation(given: Any) -> str:
 def _value(given: Any) -> str:
     if isinstance(given, Enum):
         return f"{type(given).__name__}.{given.name}"
-    return repr(given)
+    return "…" if inspect.isfunction(given) else repr(given)
 
 
 # --- source ----------------------------------------------------------------------------------------------------------
@@ -332,15 +444,25 @@ def _text_of(node: ast.stmt | None) -> str:
     return ""
 
 
-def _alias(name: str) -> str:
-    """A type alias as it is written."""
-    for module in ("server_requests", "turn_values", "turn_events"):
-        for node in _source(f"treadle.client.{module}"):
-            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name and node.value is not None:
-                meant = ast.unparse(node.value)
-                split = f"\n{' ' * (len(name) + 1)}| ".join(meant.split(" | ")) if len(meant) > WIDTH else meant
-                named = {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)} & INSIDE
-                return "\n".join([f"{name} = {split}", *map(_alias, sorted(named))])
+def _alias(name: str, package: ModuleType) -> str:
+    """A type alias as it is written; of a constant, its type."""
+    folder = Path(package.__file__ or "").parent
+    for path in sorted(folder.glob("**/*.py")):
+        module = ".".join([package.__name__, *path.relative_to(folder).with_suffix("").parts])
+        for node in [] if path.stem == "__init__" else _source(module):
+            match node:
+                case ast.AnnAssign(target=ast.Name(id=found), annotation=ast.Subscript(slice=kind)) if found == name:
+                    return f"{name}: {ast.unparse(kind)}"
+                case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value) if found == name:
+                    pass
+                case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                    pass
+                case _:
+                    continue
+            meant = ast.unparse(value)
+            split = f"\n{' ' * (len(name) + 1)}| ".join(meant.split(" | ")) if len(meant) > WIDTH else meant
+            named = {part.id for part in ast.walk(value) if isinstance(part, ast.Name)} & INSIDE
+            return "\n".join([f"{name} = {split}", *(_alias(part, package) for part in sorted(named))])
     raise SystemExit(f"{name} is neither a class, a function nor an alias that was found")
 
 

@@ -1,7 +1,7 @@
 """Write the blocking SDK, `api.py` and `client.py` in `treadle/client`, from the one for asyncio: without `await`.
 
-python scripts/make_sync.py            # write them
-python scripts/make_sync.py --check    # say whether they are up to date
+python -m scripts.make_sync            # write them
+python -m scripts.make_sync --check    # say whether they are up to date
 
 A rule that matches nothing is an error: what it was for has gone, or has a form that it does not know.
 """
@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+from scripts.page_parts import write
+
 import treadle
 
 FOLDER: Final = Path(treadle.__file__).parent / "client"
@@ -23,7 +25,7 @@ Rules: TypeAlias = tuple[tuple[str, str], ...]
 # Of every file, after its own.
 ALL: Final[Rules] = (
     (r"\basync_(?=calls|client|retry|shell)", ""),
-    (r"\bAsync(?=[A-Z])", ""),
+    (r"\b(_?)Async(?=[A-Z])", r"\1"),
     (r"\basync (?=def|for|with)", ""),
     (r"\bawait ", ""),
 )
@@ -81,14 +83,7 @@ JOBS: Final = (
 
 
 def main() -> int:
-    texts = {FOLDER / job.target: render(job) for job in JOBS}
-    if "--check" in sys.argv:
-        stale = [path.name for path, text in texts.items() if not path.exists() or path.read_text() != text]
-        print("up to date" if not stale else f"out of date: {', '.join(stale)}")
-        return 1 if stale else 0
-    for path, text in texts.items():
-        path.write_text(text)
-    return 0
+    return write({FOLDER / job.target: render(job) for job in JOBS})
 
 
 def render(job: Job) -> str:
@@ -106,8 +101,9 @@ def changed(text: str, rules: Rules, source: str) -> str:
     return text
 
 
-def formatted(text: str, target: Path) -> str:
-    for arguments in (("check", "--fix", "--select", "I", "-q"), ("format", "-q")):
+def formatted(text: str, target: Path, *, rules: str = "I") -> str:
+    """The text as ruff formats the target, after mending what breaks these of its rules."""
+    for arguments in (("check", "--fix", "--select", rules, "-q"), ("format", "-q")):
         command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(target), "-"]
         text = subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout
     return text

@@ -1,17 +1,18 @@
 """Write `treadle/types.py`: every public name of the app-server protocol in one place, beside the events of the SDK.
 
-python scripts/make_types.py            # write it
-python scripts/make_types.py --check    # say whether it is up to date
+python -m scripts.make_types            # write it
+python -m scripts.make_types --check    # say whether it is up to date
 """
 
 from __future__ import annotations
 
 import ast
-import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from scripts.page_parts import write
 
 import treadle
 from treadle.protocol import app
@@ -64,19 +65,12 @@ from __future__ import annotations
 
 
 def main() -> int:
-    made = {PAYLOADS: render_payloads(), TARGET: render()}
-    if "--check" in sys.argv:
-        stale = [path.name for path, text in made.items() if not path.exists() or path.read_text() != text]
-        print(f"out of date: {', '.join(stale)}" if stale else "up to date")
-        return 1 if stale else 0
-    for path, text in made.items():
-        path.write_text(text)
-    return 0
+    return write({PAYLOADS: render_payloads(), TARGET: render()})
 
 
 def render_payloads() -> str:
     found: dict[str, list[str]] = defaultdict(list)
-    for struct in NOTIFICATIONS.values():
+    for struct in dict.fromkeys(NOTIFICATIONS.values()):  # two methods may share one
         found[struct.__module__].append(struct.__name__)
     names = sorted({name for names in found.values() for name in names})
     union = _packed(names, "    | ", " | ").replace("    | ", "    ", 1)
@@ -84,7 +78,9 @@ def render_payloads() -> str:
 
 
 def render() -> str:
-    found = {f"treadle.protocol.app.{path.stem}": _names(path) for path in _modules()}
+    # `PAYLOADS` also before it is written for the first time.
+    modules = sorted({*(path for path in PROTOCOL.glob("*.py") if path.stem not in INSIDE), PAYLOADS})
+    found = {f"treadle.protocol.app.{path.stem}": _names(path) for path in modules}
     for module, names in OTHERS.items():
         found[module] = [*found.get(module, ()), *names.split()]
     every = sorted([*(name for names in found.values() for name in names), "ThreadListCwdFilter"])
@@ -114,17 +110,14 @@ def _packed(names: list[str], start: str, between: str, end: str = "") -> str:
     return "\n".join(line + end for line in lines)
 
 
-def _modules() -> list[Path]:
-    """`PAYLOADS` also before it is written for the first time."""
-    return sorted({*(path for path in PROTOCOL.glob("*.py") if path.stem not in INSIDE), PAYLOADS})
-
-
 def _names(path: Path) -> list[str]:
     """What a module defines, not what it imports."""
     if path == PAYLOADS:
         return ["NotificationPayload"]
     names: list[str] = []
-    for node in _statements(ast.parse(path.read_text()).body):
+    body = ast.parse(path.read_text()).body
+    conditional = [inner for node in body if isinstance(node, ast.If) for inner in node.body]  # `if TYPE_CHECKING`
+    for node in [*body, *conditional]:
         if isinstance(node, ast.ClassDef):
             names.append(node.name)
         elif isinstance(node, ast.Assign):
@@ -132,12 +125,5 @@ def _names(path: Path) -> list[str]:
     return sorted({name for name in names if name[0].isupper()})
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for node in body:
-        yield node
-        if isinstance(node, ast.If):  # `if TYPE_CHECKING`
-            yield from node.body
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

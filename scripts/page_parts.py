@@ -1,4 +1,6 @@
-"""The generated parts of a Markdown page: each is between two comments with its name; the rest is written by hand."""
+"""Files that scripts make: written, or compared with `--check`; and the generated parts of a Markdown page, each
+between two comments with its name, the rest of which is written by hand.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,17 @@ def with_part(page: str, name: str, text: str) -> str:
 
 
 def main(target: Path, parts: Mapping[str, str]) -> int:
-    """Write the page, or say with `--check` whether it is up to date; the exit code."""
-    old = target.read_text(encoding="utf-8")
-    new = filled(old, parts)
+    """`write` for a page with generated parts."""
+    return write({target: filled(target.read_text(encoding="utf-8"), parts)})
+
+
+def write(made: Mapping[Path, str]) -> int:
+    """Write the files, or say with `--check` whether they are up to date; the exit code."""
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv:
-        print("up to date" if new == old else f"out of date: {target.name}; run `make generate`")
-        return int(new != old)
-    target.write_text(new, encoding="utf-8")
+        names = ", ".join(path.name for path in stale)
+        print(f"out of date: {names}; run `make generate`" if stale else "up to date")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(made[path], encoding="utf-8")
     return 0

@@ -41,6 +41,16 @@ class _Completed(Struct, rename="camel"):
     turn: _Turn
 
 
+class CommandItem(Struct, rename="camel"):
+    status: str
+    exit_code: int | None = None
+    aggregated_output: str | None = None
+
+
+class _Command(Struct):
+    item: CommandItem
+
+
 class _Delta(Struct):
     delta: str
 
@@ -54,6 +64,7 @@ class _Started(Struct):
 
 _frame: Final = msgspec.json.Decoder(Frame).decode
 _completed: Final = msgspec.json.Decoder(_Completed).decode
+_command: Final = msgspec.json.Decoder(_Command).decode
 _delta: Final = msgspec.json.Decoder(_Delta).decode
 _started: Final = msgspec.json.Decoder(_Started).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -92,10 +103,10 @@ class Client:
                     results[frame.id] = _result(method, frame)
         return [results[number] for number in ids]
 
-    def start_threads(self, count: int, at_once: int = 50) -> list[str]:
+    def start_threads(self, count: int, at_once: int = 50, params: Mapping[str, Any] | None = None) -> list[str]:
         found: list[str] = []
         while len(found) < count:
-            results = self.calls("thread/start", [{}] * min(at_once, count - len(found)))
+            results = self.calls("thread/start", [params or {}] * min(at_once, count - len(found)))
             found += [_started(result).thread.id for result in results]
         return found
 
@@ -129,6 +140,20 @@ class Client:
         if "".join(parts) != text * deltas:
             raise BenchError(f"{len(parts)} deltas came, and they are not the text of the model")
         return seconds, len(parts)
+
+    def command_turn(self, thread: str) -> tuple[float, CommandItem]:
+        """Seconds from the request to the end of the turn's command, and its item; the turn has ended too."""
+        began, ended, item = time.perf_counter(), 0.0, None
+        self._send("turn/start", [_turn_of(thread)])
+        while True:
+            for line in self._read():
+                if item is None and b'"item/completed"' in line and b'"commandExecution"' in line:
+                    ended, item = time.perf_counter(), _command(_frame(line).params).item
+                elif b'"turn/completed"' in line:
+                    _checked(line)
+                    if item is None:
+                        raise BenchError("the turn has ended without a command")
+                    return ended - began, item
 
     # --- inside ---
 

@@ -1,13 +1,15 @@
 """A model that answers at once, as a process of its own: it shares no interpreter with the client.
 
 The path of the request says how many deltas the answer has: `POST /d20/responses`. With a c (`/c20/responses`) it calls
-a tool of an MCP server first, in each turn. Everything but two ids is made before, and one write sends it. Started by
-`running_mock`; it prints its address and ends when its input does.
+a tool of an MCP server first, in each turn. With an x (`/x20-HEX/responses`) it runs so many commands first, one after
+another; the command line is written in hexadecimal digits. Everything but two ids is made before, and one write sends
+it. Started by `running_mock`; it prints its address and ends when its input does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -39,13 +41,19 @@ def _parts(deltas: int) -> tuple[bytes, ...]:
 
 
 @cache
-def _call() -> tuple[bytes, ...]:
+def _call(name: str, arguments: str, namespace: str | None = None) -> tuple[bytes, ...]:
     from treadle.testing.replies import frame, item_events, stream
 
     number = _ID.decode()
-    name = {"namespace": f"mcp__{CALLED}", "name": "echo", "arguments": '{"text":"hello"}'}
-    item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", **name}
+    called = {"name": name, "arguments": arguments} | ({} if namespace is None else {"namespace": namespace})
+    item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", **called}
     return _cut(b"".join(map(frame, stream(f"resp_{number}", list(item_events(item, 0)), [item], None))))
+
+
+@cache
+def _command(line: str) -> tuple[bytes, ...]:
+    # So long that none is left behind in the background.
+    return _call("exec_command", json.dumps({"cmd": line, "yield_time_ms": 30_000}))
 
 
 def _cut(body: bytes) -> tuple[bytes, ...]:
@@ -59,8 +67,15 @@ def answer(path: bytes, request: bytes | bytearray = b"") -> bytes:
     if name != b"responses":
         return _NOT_HERE
     kind = folder[folder.rfind(b"/") + 1 :]
-    calls = kind.startswith(b"c") and request.rfind(b'"function_call_output"') < request.rfind(b'"role":"user"')
-    return (b"%08d" % next(_numbers)).join(_call() if calls else _parts(int(kind[1:])))
+    outputs = request.count(b'"function_call_output"', max(request.rfind(b'"role":"user"'), 0))
+    wanted, _, line = kind[1:].partition(b"-")
+    if kind.startswith(b"x"):
+        parts = _command(bytes.fromhex(line.decode()).decode()) if outputs < int(wanted) else _parts(1)
+    elif kind.startswith(b"c") and not outputs:
+        parts = _call("echo", '{"text":"hello"}', f"mcp__{CALLED}")
+    else:
+        parts = _parts(int(wanted))
+    return (b"%08d" % next(_numbers)).join(parts)
 
 
 class _Connection(asyncio.Protocol):
