@@ -22,7 +22,8 @@ from msgspec import Struct
 from treadle.host.chat_messages import text_of
 from treadle.host.runtime import Message
 from treadle.store.contract import StoreError
-from treadle.store.sqlite.failures import Unreadable, failure
+from treadle.store.rows import Unreadable
+from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.owners import Owner, Owners
 from treadle.store.sqlite.schema import Format, open_database
 

@@ -118,9 +118,9 @@ def __getattr__(name: str) -> object:
 # fmt: off
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
-    from treadle.store.sqlite.failures import Unreadable, failure
+    from treadle.store.batches import Batch, merged
+    from treadle.store.rows import EventRow, MAX_EVENTS, MAX_EVENT_BYTES, Unreadable, join, split
+    from treadle.store.sqlite.failures import failure
     from treadle.store.sqlite.owners import LEASE_S, Owners
-    from treadle.store.sqlite.queries import EventRow, split
     from treadle.store.sqlite.sqlite_store import EphemeralStore, FILE_NAME, SqliteStore, open_sqlite
-    from treadle.store.sqlite.writes import Batch, Insert, MAX_EVENTS, MAX_EVENT_BYTES, Transactions, apply, claim
-    from treadle.store.sqlite.writes import join, merged
+    from treadle.store.sqlite.writes import Insert, Transactions, apply, claim

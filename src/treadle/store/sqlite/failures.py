@@ -12,6 +12,7 @@ import sqlite3
 from typing import Final
 
 from treadle.store.contract import StoreError
+from treadle.store.rows import Unreadable
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -22,10 +23,6 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _PROBE_SIZE: Final = 64 * 1024
 # A full disk under another name, perhaps: SQLite knows ENOSPC only of the files that it writes page by page.
 _ROOM_DOUBTFUL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
-
-
-class Unreadable(Exception):
-    """A row is not what was written; the text says which."""
 
 
 def failure(error: Exception, path: str) -> StoreError:

@@ -198,6 +198,12 @@ def process_of(owner_id: str) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
+def server_of(owner_id: str | None) -> str:
+    """The store with this id as errors call it: a thread that nobody has claimed has none."""
+    process_id = process_of(owner_id or "")
+    return f"another server (process {process_id})" if process_id else "another server"
+
+
 def _lock(fd: int, kind: int) -> bool:
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)

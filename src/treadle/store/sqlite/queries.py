@@ -11,14 +11,13 @@ import sqlite3
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from treadle.store.contract import (
     Counters,
     EventPage,
-    EventRecord,
     HistoryRecord,
     ItemRecord,
     Loaded,
@@ -27,17 +26,22 @@ from treadle.store.contract import (
     SearchHit,
     ThreadPage,
     ThreadQuery,
-    ThreadRecord,
     TurnRecord,
     UnusedThread,
 )
-from treadle.store.sqlite.failures import Unreadable
+from treadle.store.rows import (
+    ITEM_COLUMNS,
+    THREAD_COLUMNS,
+    TURN_COLUMNS,
+    item_record,
+    sound,
+    split,
+    thread_record,
+    turn_record,
+)
 from treadle.store.sqlite.owners import Living
 
 _LAST: Final = 2**63 - 1
-_THREAD: Final = ", ".join(ThreadRecord.__struct_fields__)
-_TURN: Final = ", ".join(TurnRecord.__struct_fields__)
-_ITEM: Final = ", ".join(ItemRecord.__struct_fields__)
 # Long enough to recognise the place, short enough for a list.
 _SNIPPET_TOKENS: Final = 16
 
@@ -80,7 +84,7 @@ SELECT fence,
     coalesce((SELECT max(number) FROM items WHERE thread_id = threads.id), 0),
     coalesce((SELECT max(number) FROM history WHERE thread_id = threads.id), 0),
     EXISTS (SELECT 1 FROM queue WHERE thread_id = threads.id),
-    {_THREAD}
+    {THREAD_COLUMNS}
 FROM threads WHERE id = ?
 """
 
@@ -89,7 +93,7 @@ def load(connection: sqlite3.Connection, thread_id: str) -> Loaded | None:
     row = connection.execute(_LOAD, (thread_id,)).fetchone()
     if row is None:
         return None
-    return Loaded(_thread(row[6:]), Counters(*row[1:5]), row[0], row[5] == 1)
+    return Loaded(thread_record(row[6:]), Counters(*row[1:5]), row[0], row[5] == 1)
 
 
 def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecord]:
@@ -98,14 +102,14 @@ def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecor
         "(SELECT start FROM compactions WHERE thread_id = :thread ORDER BY turn DESC LIMIT 1), 0) ORDER BY number",
         {"thread": thread_id},
     )
-    return [HistoryRecord(row[0], row[1], row[2], _sound(row[3], "the model's history", row[0])) for row in rows]
+    return [HistoryRecord(row[0], row[1], row[2], sound(row[3], "the model's history", row[0])) for row in rows]
 
 
 def queue(connection: sqlite3.Connection, thread_id: str) -> list[QueuedRecord]:
     rows = connection.execute(
         "SELECT thread_id, id, position, data FROM queue WHERE thread_id = ? ORDER BY position, id", (thread_id,)
     )
-    return [QueuedRecord(row[0], row[1], row[2], _sound(row[3], "the queue", row[0])) for row in rows]
+    return [QueuedRecord(row[0], row[1], row[2], sound(row[3], "the queue", row[0])) for row in rows]
 
 
 # Still one range of the key: the numbers that the turns begin and end with narrow it.
@@ -130,43 +134,21 @@ def items(
     place = {"thread": thread_id, "low": low, "high": high, "first": first, "last": last, "limit": _limit(limit)}
     span = "number BETWEEN :low AND :high" if turns is None else _ITEMS_OF_TURNS
     rows = connection.execute(
-        f"SELECT {_ITEM} FROM items INDEXED BY sqlite_autoindex_items_1 WHERE thread_id = :thread AND {span} "
+        f"SELECT {ITEM_COLUMNS} FROM items INDEXED BY sqlite_autoindex_items_1 WHERE thread_id = :thread AND {span} "
         f"ORDER BY number {_order(descending)} LIMIT :limit",
         place,
     )
-    return [_item(row) for row in rows]
+    return [item_record(row) for row in rows]
 
 
 def item(connection: sqlite3.Connection, thread_id: str, item_id: str) -> ItemRecord | None:
     # Left to itself, SQLite walks through all the items, because they are in the right order.
     row = connection.execute(
-        f"SELECT {_ITEM} FROM items INDEXED BY items_by_id WHERE thread_id = ? AND id = ? ORDER BY number LIMIT 1",
+        f"SELECT {ITEM_COLUMNS} FROM items INDEXED BY items_by_id "
+        "WHERE thread_id = ? AND id = ? ORDER BY number LIMIT 1",
         (thread_id, item_id),
     ).fetchone()
-    return None if row is None else _item(row)
-
-
-# Between the frames of a row: JSON has no newline inside, unless somebody laid it out over lines.
-SEPARATOR: Final = b"\n"
-
-
-class EventRow(NamedTuple):
-    """A row of the table of events: those that were committed together, with numbers that follow each other."""
-
-    thread_id: str
-    first_seq: int
-    last_seq: int
-    frames: bytes
-
-
-def split(thread_id: str, first_seq: int, last_seq: int, frames: Any) -> list[EventRecord]:
-    """The events of a row, as it was read. Raises `Unreadable` when it does not hold as many as it says."""
-    if first_seq == last_seq:
-        return [EventRecord(thread_id, last_seq, frames)]
-    parts = frames.split(SEPARATOR) if isinstance(frames, bytes) else []
-    if len(parts) != last_seq - first_seq + 1:
-        raise Unreadable(f"the row of event {last_seq} of thread {thread_id} cannot be read")
-    return [EventRecord(thread_id, number, part) for number, part in enumerate(parts, first_seq)]
+    return None if row is None else item_record(row)
 
 
 _EVENT_NUMBERS: Final = """
@@ -193,7 +175,7 @@ def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit
             after = (event for row in rows for event in split(*row) if event.seq > after_seq)
             found = list(islice(after, max(limit, 0)))
     for event in found:
-        _sound(event.frame, f"event {event.seq}", thread_id)
+        sound(event.frame, f"event {event.seq}", thread_id)
     return EventPage(found, first, last)
 
 
@@ -210,7 +192,7 @@ def turns(
     descending: bool,
 ) -> list[TurnRecord]:
     query = (
-        f"SELECT {_TURN} FROM turns WHERE thread_id = ? AND number BETWEEN ? AND ? "
+        f"SELECT {TURN_COLUMNS} FROM turns WHERE thread_id = ? AND number BETWEEN ? AND ? "
         f"ORDER BY number {_order(descending)} LIMIT ?"
     )
     place = (thread_id, *_range(after, descending), _limit(limit))
@@ -220,7 +202,8 @@ def turns(
 def turn(connection: sqlite3.Connection, owner: str, living: Living, thread_id: str, turn_id: str) -> TurnRecord | None:
     # Left to itself, SQLite walks back through all the turns, because they are in the right order.
     query = (
-        f"SELECT {_TURN} FROM turns INDEXED BY turns_by_id WHERE thread_id = ? AND id = ? ORDER BY number DESC LIMIT 1"
+        f"SELECT {TURN_COLUMNS} FROM turns INDEXED BY turns_by_id "
+        "WHERE thread_id = ? AND id = ? ORDER BY number DESC LIMIT 1"
     )
     found = _turns(connection, owner, living, query, (thread_id, turn_id))
     return found[0] if found else None
@@ -234,7 +217,7 @@ def _turns(
     while True:
         with _snapshot(connection):
             rows = connection.execute(query, operands).fetchall()
-            records = [_turn(row) for row in rows]
+            records = [turn_record(row) for row in rows]
             if all(record.status != "inProgress" for record in records):
                 return records
             holder = connection.execute(
@@ -260,11 +243,11 @@ def threads(connection: sqlite3.Connection, query: ThreadQuery) -> ThreadPage:
     conditions, operands = _conditions(query)
     order = _order(query.descending)
     rows = connection.execute(
-        f"SELECT {_THREAD} FROM threads WHERE {' AND '.join(conditions)} "
+        f"SELECT {THREAD_COLUMNS} FROM threads WHERE {' AND '.join(conditions)} "
         f"ORDER BY {query.sort_key} {order}, id {order} LIMIT ?",
         (*operands, _limit(query.limit) + 1),
     ).fetchall()
-    return ThreadPage([_thread(row) for row in rows[: query.limit]], len(rows) > query.limit)
+    return ThreadPage([thread_record(row) for row in rows[: query.limit]], len(rows) > query.limit)
 
 
 # A thread, and all that work for it, down to the last. One whose parent is gone stands for itself.
@@ -299,14 +282,14 @@ def tree(connection: sqlite3.Connection, thread_id: str) -> list[tuple[str, str 
 _FEW_MESSAGES: Final = 1_000
 # Of each thread the first message: keys grow.
 _THREADS_OF_MESSAGES: Final = f"""
-SELECT {_THREAD}, first FROM threads JOIN (
+SELECT {THREAD_COLUMNS}, first FROM threads JOIN (
     SELECT items.thread_id, min(items.key) AS first FROM messages JOIN items ON items.key = messages.rowid
     WHERE messages MATCH ? GROUP BY items.thread_id
 ) AS hits ON hits.thread_id = threads.id
 """
 # The keys of a thread are in the index with its numbers: no item is read.
 _MESSAGES_OF_THREADS: Final = f"""
-SELECT {_THREAD}, (
+SELECT {THREAD_COLUMNS}, (
     SELECT key FROM items INDEXED BY sqlite_autoindex_items_1 WHERE thread_id = threads.id
     AND key IN (SELECT rowid FROM messages WHERE messages MATCH ?) ORDER BY number LIMIT 1
 ) AS first FROM threads
@@ -336,7 +319,7 @@ def _threads_with_phrase(connection: sqlite3.Connection, query: ThreadQuery, phr
             rows = list(islice((row for row in threads if row[-1] is not None), max(query.limit, 0) + 1))
         page = rows[: query.limit]
         texts = [connection.execute("SELECT text FROM items WHERE key = ?", row[-1:]).fetchone()[0] for row in page]
-    return ThreadPage([_thread(row) for row in page], len(rows) > query.limit, texts)
+    return ThreadPage([thread_record(row) for row in page], len(rows) > query.limit, texts)
 
 
 def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
@@ -480,71 +463,3 @@ def _like_letter(letter: str) -> str:
 
 def _json(values: tuple[str, ...]) -> str:
     return msgspec.json.encode(values).decode()
-
-
-_json_only: Final = msgspec.json.Decoder(msgspec.Raw).decode
-
-
-def _sound(data: Any, what: str, thread_id: str) -> bytes:
-    """The data when it is JSON, else `Unreadable`: it goes out as it is, and would break the message that it is in."""
-    try:
-        if isinstance(data, bytes):
-            data.decode()
-            _json_only(data)
-            return data
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        pass
-    raise Unreadable(f"{what} of thread {thread_id} cannot be read")
-
-
-# --- rows ------------------------------------------------------------------------------------------------------------
-
-
-def _thread(row: tuple[Any, ...]) -> ThreadRecord:
-    return ThreadRecord(
-        id=row[0],
-        created_at=row[1],
-        updated_at=row[2],
-        recency_at=row[3],
-        cwd=row[4],
-        model=row[5],
-        model_provider=row[6],
-        source=row[7],
-        state=row[8],
-        originator=row[9],
-        name=row[10],
-        preview=row[11],
-        forked_from_id=row[12],
-        archived=row[13] == 1,
-        listed=row[14] == 1,
-        parent_thread_id=row[15],
-    )
-
-
-def _turn(row: tuple[Any, ...]) -> TurnRecord:
-    return TurnRecord(
-        thread_id=row[0],
-        number=row[1],
-        id=row[2],
-        status=row[3],
-        started_at=row[4],
-        completed_at=row[5],
-        duration_ms=row[6],
-        error=None if row[7] is None else _sound(row[7], f"turn {row[1]}", row[0]),
-        usage=None if row[8] is None else _sound(row[8], f"turn {row[1]}", row[0]),
-    )
-
-
-def _item(row: tuple[Any, ...]) -> ItemRecord:
-    return ItemRecord(
-        thread_id=row[0],
-        number=row[1],
-        turn=row[2],
-        id=row[3],
-        type=row[4],
-        data=_sound(row[5], f"item {row[1]}", row[0]),
-        text=row[6],
-        open=row[7] == 1,
-        started_at_ms=row[8],
-        completed_at_ms=row[9],
-    )

@@ -27,12 +27,12 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from sqlite3 import Connection
-from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from treadle.logs.metrics import COMMIT_FAILURES, COMMIT_SECONDS
+from treadle.store.batches import Batch, closed
 from treadle.store.contract import (
     Claim,
     Done,
@@ -51,10 +51,11 @@ from treadle.store.contract import (
     UnusedThread,
     Write,
 )
+from treadle.store.group_store import GroupStore, report_outcomes, settle
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.owners import BEAT_S, Living, LoadedMarks, Owner, Owners
-from treadle.store.sqlite.writes import Batch, Transactions, Work, claim, delete_unused, give_back
+from treadle.store.sqlite.writes import Transactions, Work, claim, delete_unused, give_back
 
 T = TypeVar("T")
 _ReadJob: TypeAlias = "tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]"
@@ -64,12 +65,9 @@ FILE_NAME: Final = "threads.db"
 READERS: Final = 2
 
 _OWNER: Final = "memory"
-# Servers release a thread a moment after they have used it.
-CLAIM_PATIENCE_S: Final = 0.5
-CLAIM_AGAIN_S: Final = 0.02
 
 
-class SqliteBase:
+class SqliteBase(GroupStore):
     """A `Store`, but for `location`, `_write`, `_read`, `mark_loaded` and `close`.
 
     `_write` does the work in a transaction; then it calls `done`, on the event loop and in the order of the calls.
@@ -92,36 +90,12 @@ class SqliteBase:
     async def close(self) -> None:
         raise NotImplementedError
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def submit(
         self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
     ) -> None:
         self._write(Batch(thread_id, fence, tuple(writes), after_seq), done)
-
-    async def commit(self, thread_id: str, fence: int, writes: Sequence[Write]) -> None:
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.submit(thread_id, fence, writes, partial(settle, written))
-        await written
-
-    async def claim(self, thread_id: str, known_fence: int) -> Claim:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + CLAIM_PATIENCE_S
-        while True:
-            try:
-                return await self._claim_once(thread_id, known_fence)
-            except StoreError as error:
-                if error.kind != "claimed" or loop.time() >= deadline:
-                    raise
-            await asyncio.sleep(CLAIM_AGAIN_S)
 
     async def delete_unused(self, thread_id: str, before: int) -> bool:
         return await self._change(
@@ -262,29 +236,6 @@ class EphemeralStore(SqliteBase):
         connection.close()
         if self._outcomes:
             self._report(asyncio.get_running_loop())
-
-
-def report_outcomes(loop: asyncio.AbstractEventLoop, outcomes: Sequence[tuple[Done, StoreError | None]]) -> None:
-    """Call every `done`, also after one that failed."""
-    for done, error in outcomes:
-        try:
-            done(error)
-        except Exception as problem:
-            loop.call_exception_handler({"message": "a callback of the store failed", "exception": problem})
-
-
-def closed() -> StoreError:
-    return StoreError("the store is closed: open it again to use it")
-
-
-def settle(future: asyncio.Future[Any], error: Exception | None, value: object = None) -> None:
-    """Give the future its error, or else its value, unless its caller was cancelled."""
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)
 
 
 # --- on disk ---------------------------------------------------------------------------------------------------------

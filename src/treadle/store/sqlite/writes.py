@@ -1,10 +1,9 @@
 """Writing: a group of callers' jobs becomes one transaction of few statements.
 
     jobs of several callers ─▶ `Transactions.run`   one BEGIN … COMMIT; when it fails, each job in its own
-                                 │  `Batch.joined`   calls of a thread that follow each other become one
+                                 │  `rounds`         what can be written together (see `treadle.store.batches`)
                                  ├▶ `check`          fence, owner, numbers of events
-                                 └▶ `apply`          `merged` leaves out what is replaced before anybody can see it,
-                                                     `Insert` writes up to 16 rows with a statement
+                                 └▶ `apply`          `Insert` writes up to 16 rows with a statement
 
 It owns the SQL of writing, of claims and of the fence that every call of a writer is checked against, and the rule that
 one caller's failure is not another's. It knows nothing of threads of the process, queues or files.
@@ -13,16 +12,16 @@ one caller's failure is not another's. It knows nothing of threads of the proces
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
-from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
+from treadle.store.batches import Batch, claimed, has_turns, merged, no_thread, not_stored, number_in_use, rounds, stale
 from treadle.store.contract import (
     Claim,
     Compaction,
@@ -42,33 +41,15 @@ from treadle.store.contract import (
     TurnRecord,
     Write,
 )
+from treadle.store.rows import EventRow, join
 from treadle.store.sqlite.failures import failure
-from treadle.store.sqlite.owners import Living, process_of
-from treadle.store.sqlite.queries import SEPARATOR, EventRow, load, tree
+from treadle.store.sqlite.owners import Living, server_of
+from treadle.store.sqlite.queries import load, tree
 
 _LAST: Final = 2**63 - 1
 
 
 # --- transactions ----------------------------------------------------------------------------------------------------
-
-
-class Batch(NamedTuple):
-    """The writes of one call of `submit`."""
-
-    thread_id: str
-    fence: int
-    writes: tuple[Write, ...]
-    after_seq: int | None = None
-
-    def joined(self, later: Batch) -> Batch | None:
-        """The two batches as one, when the later one says that it follows this one, and does not read from a thread
-        that was written to in between."""
-        last_seq = next((write.seq for write in reversed(self.writes) if type(write) is EventRecord), self.after_seq)
-        if later.fence != self.fence or later.after_seq is None or later.after_seq != last_seq:
-            return None
-        if any(type(write) is CopyTurns for write in later.writes):
-            return None
-        return self._replace(writes=self.writes + later.writes)
 
 
 # The job of one caller: plain writes, or a function that has the transaction to itself.
@@ -95,19 +76,12 @@ class Transactions:
         try:
             connection.execute("BEGIN IMMEDIATE")
             # Writes of several callers are made together: many of one kind in a row are much cheaper than one by one.
-            # Those of a thread are made before the next of that thread are checked, unless they are known to follow.
-            batches: dict[str, Batch] = {}
-            for work in works:
-                if not isinstance(work, Batch):
-                    self._write(batches)
-                    work(connection)
-                    continue
-                before = batches.get(work.thread_id)
-                joined = work if before is None else before.joined(work)
-                if joined is None:
-                    self._write(batches)
-                batches[work.thread_id] = joined or work
-            self._write(batches)
+            for each in rounds(works):
+                if isinstance(each, tuple):
+                    check(connection, each, self._owner_id)
+                    apply(connection, [write for batch in each for write in batch.writes], self._owner_id)
+                else:
+                    each(connection)
             connection.execute("COMMIT")
         except Exception as error:
             problem = failure(error, self._path)
@@ -117,13 +91,6 @@ class Transactions:
                     connection.execute("ROLLBACK")
             return problem
         return None
-
-    def _write(self, batches: dict[str, Batch]) -> None:
-        """Write all of them, and empty the dictionary."""
-        if batches:
-            check(self._connection, tuple(batches.values()), self._owner_id)
-            apply(self._connection, [write for batch in batches.values() for write in batch.writes], self._owner_id)
-            batches.clear()
 
 
 # --- what may be written ---------------------------------------------------------------------------------------------
@@ -138,13 +105,6 @@ SELECT json_group_array(json_array(id, json_array({_STATE})))
 FROM threads WHERE id IN (SELECT value FROM json_each(?))
 """
 _decode_states: Final = msgspec.json.Decoder(list[tuple[str, _State]]).decode
-
-_thread_id: Final = attrgetter("thread_id")
-# The thread that is written to, where it has another name.
-_TARGETS: Final[dict[type, Callable[[Write], str]]] = {
-    ThreadRecord: attrgetter("id"),
-    CopyTurns: attrgetter("target_id"),
-}
 
 
 def check(connection: sqlite3.Connection, batches: Sequence[Batch], owner: str) -> None:
@@ -162,135 +122,22 @@ def check(connection: sqlite3.Connection, batches: Sequence[Batch], owner: str) 
     for batch in batches:
         state = states.get(batch.thread_id)
         if state is None:
-            if batch.fence != 0 or not batch.writes or type(batch.writes[0]) is not ThreadRecord:
-                raise _no_thread(batch.thread_id)
+            if not batch.makes_thread:
+                raise no_thread(batch.thread_id)
         elif state[:2] != (batch.fence, owner):
-            who = "another server" if state[1] is None else f"another server (process {process_of(state[1])})"
-            raise StoreError(
-                f"{who} has taken over thread {batch.thread_id}, and nothing more is written to it from here: resume "
-                "the thread to go on from where it is now",
-                "stale",
-            )
+            raise stale(batch.thread_id, server_of(state[1]))
         last_seq = 0 if state is None else state[2]
         if batch.after_seq not in (None, last_seq):
-            raise StoreError(
-                f"event {batch.after_seq} of thread {batch.thread_id} was not stored, nor is what follows it"
-            )
-        _check_writes(batch, last_seq)
-
-
-def _check_writes(batch: Batch, last_seq: int) -> None:
-    for write in batch.writes:
-        if _TARGETS.get(type(write), _thread_id)(write) != batch.thread_id:
-            raise StoreError(f"a {type(write).__name__} of another thread is among the writes of {batch.thread_id}")
-        if isinstance(write, EventRecord):
-            # The table cannot tell: only the last number of a row is a key in it, and those that were pruned are gone.
-            if write.seq <= last_seq:
-                raise _number_in_use(EventRecord)
-            last_seq = write.seq
-        elif isinstance(write, DeleteThread):
-            last_seq = 0
-
-
-def _no_thread(thread_id: str) -> StoreError:
-    return StoreError(f"there is no thread {thread_id}: it was deleted or never stored", "missing")
-
-
-def _number_in_use(kind: type) -> StoreError:
-    return StoreError(f"a {kind.__name__} has a number that is in use already, and these are never replaced")
-
-
-# --- fewer writes ----------------------------------------------------------------------------------------------------
-
-# What a write replaces: an earlier one of the same kind and key. A write that drops a record replaces that record.
-_KEYS: Final[dict[type, tuple[type, Callable[[Any], Any]]]] = {
-    ThreadRecord: (ThreadRecord, attrgetter("id")),
-    TurnRecord: (TurnRecord, attrgetter("thread_id", "number")),
-    ItemRecord: (ItemRecord, attrgetter("thread_id", "number")),
-    DropItem: (ItemRecord, attrgetter("thread_id", "number")),
-    QueuedRecord: (QueuedRecord, attrgetter("thread_id", "id")),
-    DropQueued: (QueuedRecord, attrgetter("thread_id", "id")),
-    Compaction: (Compaction, attrgetter("thread_id", "turn")),
-}
-# Added, never replaced; a number that is used twice is found out by the writing itself.
-_ADDED: Final = (HistoryRecord, EventRecord)
-# A thread goes first: all the others belong to one.
-_ORDER: Final = (
-    *(ThreadRecord, TurnRecord, ItemRecord, DropItem, HistoryRecord, Compaction, EventRecord),
-    *(QueuedRecord, DropQueued),
-)
-
-
-def merged(writes: Iterable[Write]) -> list[Sequence[Write]]:
-    """Runs of writes of one type that come to the same as `writes` in their order, when all become visible together.
-
-    A record that is written several times is written once, as it ends up. Writes of several threads may be mixed. Those
-    that act on more than one record stay at their place: what was before them is written before, what comes after them
-    after.
-    """
-    runs: list[Sequence[Write]] = []
-    last: dict[tuple[type, Any], Write] = {}
-    added: dict[type, list[Write]] = {}
-    every: tuple[Any, ...] = (*writes, None)
-    for write in every:
-        kind = type(write)
-        if kind in _ADDED:
-            added.setdefault(kind, []).append(write)
-        elif (found := _KEYS.get(kind)) is not None:
-            replaced, key = found
-            last[replaced, key(write)] = write
-        else:  # a write that acts on more than one record, or the end
-            by_kind: dict[type, list[Write]] = {kind: [] for kind in _ORDER} | added
-            for single in last.values():
-                by_kind[type(single)].append(single)
-            runs += filter(None, by_kind.values())
-            if write is not None:
-                runs.append((write,))
-            last, added = {}, {}
-    return runs
+            raise not_stored(batch.thread_id, batch.after_seq)
+        batch.check(last_seq)
 
 
 # --- making the writes -----------------------------------------------------------------------------------------------
 
-# Reading one event reads the whole row: it must not be much more than a page of events that a client asks for.
-MAX_EVENTS: Final = 256
-MAX_EVENT_BYTES: Final = 64 * 1024
 # A statement costs more than its rows: the interpreter's lock is released around it, and where the event loop is busy
 # it takes a while to come back. So one for 16 rows is better than 16, and a few lengths are enough: each is prepared
 # once.
 _LENGTHS: Final = (16, 4, 1)
-
-
-def join(events: Iterable[EventRecord]) -> Iterator[EventRow]:
-    """The rows of these events, in their order; only numbers that follow each other share one.
-
-    A frame of several lines is alone in its row: a newline separates the frames.
-    """
-    held: list[EventRecord] = []
-    size = 0
-    for event in events:
-        if held:
-            last = held[-1]
-            fits = (
-                event.seq == last.seq + 1
-                and event.thread_id == last.thread_id
-                and len(held) < MAX_EVENTS
-                and size + len(event.frame) <= MAX_EVENT_BYTES
-                and SEPARATOR not in event.frame
-                and SEPARATOR not in last.frame
-            )
-            if not fits:
-                yield _event_row(held)
-                held, size = [], 0
-        held.append(event)
-        size += len(event.frame)
-    if held:
-        yield _event_row(held)
-
-
-def _event_row(events: list[EventRecord]) -> EventRow:
-    frames = SEPARATOR.join([event.frame for event in events])
-    return EventRow(events[0].thread_id, events[0].seq, events[-1].seq, frames)
 
 
 class Insert:
@@ -363,9 +210,9 @@ def apply(connection: sqlite3.Connection, writes: Iterable[Write], owner: str) -
         if isinstance(first, CopyTurns):
             for thread_id in (first.source_id, first.target_id):
                 if not _exists(connection, thread_id):
-                    raise _no_thread(thread_id)
+                    raise no_thread(thread_id)
             if connection.execute("SELECT 1 FROM turns WHERE thread_id = ?", (first.target_id,)).fetchone():
-                raise StoreError(f"thread {first.target_id} has turns already, so none can be copied into it")
+                raise has_turns(first.target_id)
             last = _LAST if first.last_turn is None else first.last_turn
             for copy in _COPIES:
                 connection.execute(copy, (first.target_id, first.source_id, last))
@@ -390,10 +237,10 @@ def _put(connection: sqlite3.Connection, kind: type, run: Sequence[Any], owner: 
         _INSERTS[kind].write(connection, rows)
     except sqlite3.IntegrityError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
-            raise _number_in_use(kind) from None
+            raise number_in_use(kind) from None
         if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
             missing = (record.thread_id for record in run if not _exists(connection, record.thread_id))
-            raise _no_thread(next(missing)) from None
+            raise no_thread(next(missing)) from None
         raise
 
 
@@ -453,16 +300,11 @@ def claim(connection: sqlite3.Connection, thread_id: str, known_fence: int, owne
     """`Store.claim`, in the transaction that makes it exclusive."""
     row = connection.execute("SELECT owner, held, fence FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:
-        raise _no_thread(thread_id)
+        raise no_thread(thread_id)
     last_owner, held, fence = row
     ours = last_owner == owner
-    if held and not ours:
-        pid = holding(last_owner)
-        if pid is not None:
-            raise StoreError(
-                f"another server (process {pid}) is working on thread {thread_id}: end that one, or use it instead",
-                "claimed",
-            )
+    if held and not ours and holding(last_owner) is not None:
+        raise claimed(thread_id, server_of(last_owner))
     connection.execute("UPDATE threads SET owner = ?, held = 1, fence = ? WHERE id = ?", (owner, fence + 1, thread_id))
     if not (held and ours and fence == known_fence):  # else the caller has not lost track of its own turns
         connection.execute(

@@ -1,0 +1,148 @@
+"""Rows of tables as records: in which form each back end keeps them, and whether what was read is what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from treadle.store.contract import EventRecord, ItemRecord, ThreadRecord, TurnRecord
+
+THREAD_COLUMNS: Final = ", ".join(ThreadRecord.__struct_fields__)
+TURN_COLUMNS: Final = ", ".join(TurnRecord.__struct_fields__)
+ITEM_COLUMNS: Final = ", ".join(ItemRecord.__struct_fields__)
+
+
+class Unreadable(Exception):
+    """A row is not what was written; the text says which."""
+
+
+_json_only: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def sound(data: Any, what: str, thread_id: str) -> bytes:
+    """The data when it is JSON, else `Unreadable`: it goes out as it is, and would break the message that it is in."""
+    try:
+        if isinstance(data, bytes):
+            data.decode()
+            _json_only(data)
+            return data
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        pass
+    raise Unreadable(f"{what} of thread {thread_id} cannot be read")
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+# Between the frames of a row: JSON has no newline inside, unless somebody laid it out over lines.
+SEPARATOR: Final = b"\n"
+
+
+class EventRow(NamedTuple):
+    """A row of the table of events: those that were committed together, with numbers that follow each other."""
+
+    thread_id: str
+    first_seq: int
+    last_seq: int
+    frames: bytes
+
+
+def split(thread_id: str, first_seq: int, last_seq: int, frames: Any) -> list[EventRecord]:
+    """The events of a row, as it was read. Raises `Unreadable` when it does not hold as many as it says."""
+    if first_seq == last_seq:
+        return [EventRecord(thread_id, last_seq, frames)]
+    parts = frames.split(SEPARATOR) if isinstance(frames, bytes) else []
+    if len(parts) != last_seq - first_seq + 1:
+        raise Unreadable(f"the row of event {last_seq} of thread {thread_id} cannot be read")
+    return [EventRecord(thread_id, number, part) for number, part in enumerate(parts, first_seq)]
+
+
+# Reading one event reads the whole row: it must not be much more than a page of events that a client asks for.
+MAX_EVENTS: Final = 256
+MAX_EVENT_BYTES: Final = 64 * 1024
+
+
+def join(events: Iterable[EventRecord]) -> Iterator[EventRow]:
+    """The rows of these events, in their order; only numbers that follow each other share one.
+
+    A frame of several lines is alone in its row: a newline separates the frames.
+    """
+    held: list[EventRecord] = []
+    size = 0
+    for event in events:
+        if held:
+            last = held[-1]
+            fits = (
+                event.seq == last.seq + 1
+                and event.thread_id == last.thread_id
+                and len(held) < MAX_EVENTS
+                and size + len(event.frame) <= MAX_EVENT_BYTES
+                and SEPARATOR not in event.frame
+                and SEPARATOR not in last.frame
+            )
+            if not fits:
+                yield _event_row(held)
+                held, size = [], 0
+        held.append(event)
+        size += len(event.frame)
+    if held:
+        yield _event_row(held)
+
+
+def _event_row(events: list[EventRecord]) -> EventRow:
+    frames = SEPARATOR.join([event.frame for event in events])
+    return EventRow(events[0].thread_id, events[0].seq, events[-1].seq, frames)
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def thread_record(row: tuple[Any, ...]) -> ThreadRecord:
+    return ThreadRecord(
+        id=row[0],
+        created_at=row[1],
+        updated_at=row[2],
+        recency_at=row[3],
+        cwd=row[4],
+        model=row[5],
+        model_provider=row[6],
+        source=row[7],
+        state=row[8],
+        originator=row[9],
+        name=row[10],
+        preview=row[11],
+        forked_from_id=row[12],
+        archived=row[13] == 1,
+        listed=row[14] == 1,
+        parent_thread_id=row[15],
+    )
+
+
+def turn_record(row: tuple[Any, ...]) -> TurnRecord:
+    return TurnRecord(
+        thread_id=row[0],
+        number=row[1],
+        id=row[2],
+        status=row[3],
+        started_at=row[4],
+        completed_at=row[5],
+        duration_ms=row[6],
+        error=None if row[7] is None else sound(row[7], f"turn {row[1]}", row[0]),
+        usage=None if row[8] is None else sound(row[8], f"turn {row[1]}", row[0]),
+    )
+
+
+def item_record(row: tuple[Any, ...]) -> ItemRecord:
+    return ItemRecord(
+        thread_id=row[0],
+        number=row[1],
+        turn=row[2],
+        id=row[3],
+        type=row[4],
+        data=sound(row[5], f"item {row[1]}", row[0]),
+        text=row[6],
+        open=row[7] == 1,
+        started_at_ms=row[8],
+        completed_at_ms=row[9],
+    )
