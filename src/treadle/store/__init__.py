@@ -119,8 +119,9 @@ def __getattr__(name: str) -> object:
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.store.batches import Batch, merged
+    from treadle.store.postgres.postgres_store import PostgresStore, open_postgres
     from treadle.store.rows import EventRow, MAX_EVENTS, MAX_EVENT_BYTES, Unreadable, join, split
     from treadle.store.sqlite.failures import failure
-    from treadle.store.sqlite.owners import LEASE_S, Owners
+    from treadle.store.sqlite.owners import LEASE_S, Owner, Owners
     from treadle.store.sqlite.sqlite_store import EphemeralStore, FILE_NAME, SqliteStore, open_sqlite
     from treadle.store.sqlite.writes import Insert, Transactions, apply, claim

@@ -21,16 +21,19 @@ from msgspec import Struct
 
 from treadle.errors import TreadleError
 
-StoreFailure: TypeAlias = Literal["full", "busy", "claimed", "stale", "missing", "damaged", "failed"]
+StoreFailure: TypeAlias = Literal[
+    "full", "busy", "claimed", "stale", "missing", "damaged", "unreachable", "unknown", "failed"
+]
 SortKey: TypeAlias = Literal["created_at", "updated_at", "recency_at"]
 
 
 class StoreError(TreadleError):
     """Something could not be read or written; nothing that was there is lost.
 
-    `kind` is `full` (no space left), `busy` (another process holds the file for too long), `claimed` (another live
-    server works on the thread), `stale` (another server has claimed the thread since), `missing` (no such thread),
-    `damaged` (what is there is not what was written) or `failed`.
+    `kind` is `full` (no space left), `busy` (another process holds what is needed for too long), `claimed` (another
+    live server works on the thread), `stale` (another server has claimed the thread since), `missing` (no such thread),
+    `damaged` (what is there is not what was written), `unreachable` (the database does not answer, and nothing was
+    written), `unknown` (it was lost in the middle of a write, which may be stored or not) or `failed`.
     """
 
     def __init__(self, message: str, kind: StoreFailure = "failed") -> None:
@@ -291,11 +294,13 @@ class ThreadPage(Struct, frozen=True):
 
 
 class EventPage(Struct, frozen=True):
-    """`first_seq` is the oldest event that is still there, `last_seq` the newest (0 and 0 when there is none)."""
+    """`first_seq` is the oldest event that is still there, `last_seq` the newest (0 and 0 when there is none); `epoch`
+    is that of the store when it was read."""
 
     events: list[EventRecord]
     first_seq: int
     last_seq: int
+    epoch: str = ""
 
 
 class SearchHit(Struct, frozen=True):
@@ -316,6 +321,16 @@ class MessageText(Struct, frozen=True):
     text: str
 
 
+class StoreServer(Struct, frozen=True):
+    """A server that has the store open, or had it and has not closed it. `name` is for people, `silent_s` how long ago
+    it has shown a sign of life, `alive` whether what it has claimed is its own."""
+
+    id: str
+    name: str
+    silent_s: float
+    alive: bool
+
+
 class Store(Protocol):
     """Where threads are stored. Writes of a thread are made in the order of `submit` and are all or nothing per call;
     reads see what is committed. Nothing is promised about the order of different threads.
@@ -327,7 +342,17 @@ class Store(Protocol):
 
     @property
     def location(self) -> str | None:
-        """Where a person finds what is stored; None when it is nowhere on disk."""
+        """Where a person finds what is stored, without any secret; None when it is nowhere on disk."""
+
+    @property
+    def epoch(self) -> str:
+        """Another one when events may be gone that were published, and their numbers given to others: a backup was put
+        back, say, or a standby took over that did not have the last of them. A cursor is good for its epoch alone."""
+
+    @property
+    def held_until(self) -> float:
+        """Until when, by `time.monotonic`, what this store has claimed is surely its own. Later another server may have
+        taken it over: what would be published without being stored must not be published then."""
 
     def submit(
         self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
@@ -397,7 +422,14 @@ class Store(Protocol):
         """The messages of a thread that hold this part, whatever the case of its letters, from item number `first`."""
 
     def mark_loaded(self, thread_id: str, loaded: bool) -> None:
-        """Say to all stores that a thread is in memory here, or is no longer. The mark ends with the store."""
+        """Say to all stores that a thread is in memory here, or is no longer; they see it when the next write that is
+        submitted here is committed. The mark ends with the store."""
+
+    async def servers(self) -> list[StoreServer]:
+        """Who has the store open, this one too."""
+
+    async def owner_of(self, thread_id: str) -> StoreServer | None:
+        """Who has claimed a thread, and not released it."""
 
     async def unused(self, before: int) -> list[UnusedThread]:
         """Threads that nobody has used since `before` (Unix milliseconds), nor any of those that work for them, listed

@@ -33,6 +33,39 @@ def sound(data: Any, what: str, thread_id: str) -> bytes:
     raise Unreadable(f"{what} of thread {thread_id} cannot be read")
 
 
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+# Where a text may have no NUL, it is written with this before it, and so is the letter itself, which means nothing.
+_ESCAPE: Final = "\ue000"
+
+
+def text_in(text: str | None) -> str | None:
+    """A text for a column that cannot have a NUL."""
+    if text is None or ("\0" not in text and _ESCAPE not in text):
+        return text
+    return text.replace(_ESCAPE, f"{_ESCAPE}e").replace("\0", f"{_ESCAPE}0")
+
+
+def text_out(text: str | None) -> str | None:
+    """The text that was given to `text_in`."""
+    if text is None or _ESCAPE not in text:
+        return text
+    return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}e", _ESCAPE)
+
+
+def clean(text: str) -> str:
+    """A text to look for, without what no database can take: a NUL would end it, and half a character is none."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+
+
+def like_letter(letter: str) -> str:
+    """A letter for LIKE with the escape `!`, in a database that knows the cases of ASCII alone: any letter stands for
+    one with others."""
+    if letter.isascii():
+        return f"!{letter}" if letter in "%_!" else letter
+    return "_" if letter.lower() != letter.upper() else letter
+
+
 # --- events ----------------------------------------------------------------------------------------------------------
 
 # Between the frames of a row: JSON has no newline inside, unless somebody laid it out over lines.

@@ -82,5 +82,5 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.testing.runtime_suite import deny, turn_events
     from treadle.testing.scripted_runtime import Act, DONE, Gate, SILENCE, STOPPED, echoed, ran, running, said
     from treadle.testing.scripted_runtime import thought
-    from treadle.testing.store_checks import A, B, commit, event, history, item, queued, thread, turn
+    from treadle.testing.store_checks import A, B, commit, event, events_of, history, item, queued, thread, turn
     from treadle.testing.wire_suite import check_order

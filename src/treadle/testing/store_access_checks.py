@@ -31,7 +31,21 @@ from treadle.store.contract import (
     ThreadRecord,
     UnusedThread,
 )
-from treadle.testing.store_checks import A, B, C, commit, event, fence_of, filled, history, item, refusal, thread, turn
+from treadle.testing.store_checks import (
+    A,
+    B,
+    C,
+    commit,
+    event,
+    events_of,
+    fence_of,
+    filled,
+    history,
+    item,
+    refusal,
+    thread,
+    turn,
+)
 
 # --- pages -----------------------------------------------------------------------------------------------------------
 
@@ -91,9 +105,9 @@ async def pages_of_items(store: Store) -> None:
 
 async def pages_of_events(store: Store) -> None:
     await filled(store, 2)
-    assert await store.events(A, 0, 2) == EventPage([event(1), event(2)], 1, 4)
-    assert await store.events(A, 3, 9) == EventPage([event(4)], 1, 4)
-    assert await store.events(A, 4, 9) == EventPage([], 1, 4)
+    assert await events_of(store, A, 0, 2) == EventPage([event(1), event(2)], 1, 4)
+    assert await events_of(store, A, 3, 9) == EventPage([event(4)], 1, 4)
+    assert await events_of(store, A, 4, 9) == EventPage([], 1, 4)
 
 
 async def pages_of_events_that_were_written_together(store: Store) -> None:
@@ -105,7 +119,7 @@ async def pages_of_events_that_were_written_together(store: Store) -> None:
     await commit(store, events[11])
     for after in range(14):
         for limit in range(14):
-            assert await store.events(A, after, limit) == EventPage(events[after : after + limit], 1, 12)
+            assert await events_of(store, A, after, limit) == EventPage(events[after : after + limit], 1, 12)
 
 
 # --- lists of threads ------------------------------------------------------------------------------------------------
@@ -344,7 +358,7 @@ async def a_write_under_any_other_fence_fails(store: Store) -> None:
         for write in (thread(name="no"), turn(1), item(1), history(1), event(3), Release(A), DeleteThread(A)):
             assert (await refusal(store, A, fence, write)).kind == "stale"
     await store.commit(A, second, [event(3)])
-    assert await store.events(A, 0, 9) == EventPage([event(1), event(2), event(3)], 1, 3)
+    assert await events_of(store, A, 0, 9) == EventPage([event(1), event(2), event(3)], 1, 3)
     assert await store.load(A) == Loaded(thread(), Counters(seq=3), second)
 
 
@@ -416,7 +430,7 @@ async def who_only_read_a_fence_cannot_write_under_it(store: Store, other: Store
     assert (await refusal(other, A, 1, event(1))).kind == "stale"
     assert (await refusal(other, A, 1, Release(A))).kind == "stale"
     assert (await refused_claim(other, A)).kind == "claimed"
-    assert await store.events(A, 0, 9) == EventPage([], 0, 0)
+    assert await events_of(store, A, 0, 9) == EventPage([], 0, 0)
 
 
 async def an_owner_that_comes_back_too_late_changes_nothing(store: Store, other: Store) -> None:
@@ -484,6 +498,8 @@ async def a_thread_that_is_loaded_or_claimed_somewhere_is_not_deleted(store: Sto
     await commit(store, thread(A, **times), thread(B, parent_thread_id=A, **times))
     for who in (other, store):
         who.mark_loaded(B, True)
+        await commit(who, thread("any"))  # from then on all see it
+        await commit(who, DeleteThread("any"))
         assert not await store.delete_unused(A, 11)
         who.mark_loaded(B, False)
     await other.claim(B, -1)
@@ -500,7 +516,10 @@ async def each_sees_what_the_other_committed(store: Store, other: Store) -> None
     for number in range(1, 20):
         await store.commit(A, 0, [event(number)])
         await other.commit(B, 0, [event(number, B)])
-        assert ((await other.events(A, 0, 0)).last_seq, (await store.events(B, 0, 0)).last_seq) == (number, number)
+        assert ((await events_of(other, A, 0, 0)).last_seq, (await events_of(store, B, 0, 0)).last_seq) == (
+            number,
+            number,
+        )
 
 
 async def refused_claim(store: Store, thread_id: str) -> StoreError:
@@ -513,7 +532,7 @@ async def refused_claim(store: Store, thread_id: str) -> StoreError:
 
 async def _all(store: Store) -> list[Any]:
     rows = [await store.turns(A), await store.items(A), await store.history(A)]
-    return [await store.load(A), *rows, await store.events(A, 0, 100)]
+    return [await store.load(A), *rows, await events_of(store, A, 0, 100)]
 
 
 # --- cancelling and closing ------------------------------------------------------------------------------------------
@@ -530,7 +549,7 @@ async def cancelled_callers_change_nothing_for_the_others(store: Store) -> None:
         call.cancel()
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes[1::3]} == {type(None), Loaded}
-    assert (await store.events(A, 0, 0)).last_seq == 100
+    assert (await events_of(store, A, 0, 0)).last_seq == 100
 
 
 async def close_writes_what_was_submitted_and_refuses_what_comes_later(store: Store) -> None:

@@ -16,16 +16,17 @@ from inspect import iscoroutinefunction, signature
 from typing import Final
 
 from treadle.store.contract import Store
-from treadle.testing import store_access_checks, store_checks
+from treadle.testing import store_access_checks, store_checks, store_fault_checks
+from treadle.testing.store_fault_checks import StoreFaults
 
 DEADLINE_S: Final = 60.0
 """For each check, on a busy machine."""
 
 
-_STORES: Final = {"store", "other"}
+_STORES: Final = {"store", "other", "faults"}
 _CHECKS: Final[dict[str, Callable[..., Awaitable[None]]]] = {
     name: check
-    for module in (store_checks, store_access_checks)
+    for module in (store_checks, store_access_checks, store_fault_checks)
     for name, check in vars(module).items()
     if not name.startswith("_") and iscoroutinefunction(check) and set(signature(check).parameters) <= _STORES
 }
@@ -34,7 +35,11 @@ STORE_CHECKS: Final[tuple[str, ...]] = tuple(_CHECKS)
 
 
 async def check_store(
-    open_store: Callable[[str], Awaitable[Store]], *, shared: bool = True, only: Sequence[str] = STORE_CHECKS
+    open_store: Callable[[str], Awaitable[Store]],
+    *,
+    shared: bool = True,
+    only: Sequence[str] = STORE_CHECKS,
+    faults: StoreFaults | None = None,
 ) -> None:
     """Raises `AssertionError` with what does not hold.
 
@@ -43,19 +48,24 @@ async def check_store(
             the same name have the same threads, as two servers would.
         shared: Whether that is so. Without, nothing is said about two stores.
         only: The checks to make, of `STORE_CHECKS`; all when not given.
+        faults: How a store is brought to a halt, and its answers are lost. Without, nothing is said about that.
     """
     for name in only:
         check = _CHECKS[name]
         stores = signature(check).parameters
-        if len(stores) > 1 and not shared:
+        if (len(stores) > 1 and not shared) or ("faults" in stores and faults is None):
             continue
         async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
-            opened: list[Store] = []
-            for _ in stores:
-                opened.append(await open_store(name))
-                stack.push_async_callback(opened[-1].close)
+            opened: dict[str, Store | StoreFaults] = {}
+            for each in stores:
+                if each == "faults":
+                    assert faults is not None
+                    opened[each] = faults
+                    continue
+                opened[each] = store = await open_store(name)
+                stack.push_async_callback(store.close)
             try:
-                await check(*opened)
+                await check(**opened)
             except AssertionError as error:
                 line = traceback.extract_tb(error.__traceback__)[-1].line
                 what = f"{error}" if error.args else f"this does not hold: {line}"

@@ -33,7 +33,7 @@ from treadle.store import (
     open_sqlite,
 )
 from treadle.store.sqlite import queries, schema
-from treadle.testing import A, B, commit, event, history, item, queued, thread, turn
+from treadle.testing import A, B, commit, event, events_of, history, item, queued, thread, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -150,8 +150,8 @@ async def test_events_of_an_older_file_are_read_and_pruned_like_new_ones(tmp_pat
         _add_old_events(connection, A, 8, first=5)
         _add_old_events(connection, B, 3)
     async with await open_sqlite(tmp_path) as store:
-        assert await store.events(A, 0, 2) == EventPage([event(5), event(6)], 5, 8)
-        assert await store.events(B, 1, 9) == EventPage([event(2, B), event(3, B)], 1, 3)
+        assert await events_of(store, A, 0, 2) == EventPage([event(5), event(6)], 5, 8)
+        assert await events_of(store, B, 1, 9) == EventPage([event(2, B), event(3, B)], 1, 3)
         claim = await store.claim(A, -1)
         assert claim.news is not None
         assert claim.news.counters == Counters(seq=8)
@@ -159,12 +159,12 @@ async def test_events_of_an_older_file_are_read_and_pruned_like_new_ones(tmp_pat
             with pytest.raises(StoreError, match="in use"):
                 await commit(store, event(used))
         await commit(store, event(9), event(10), event(11))
-        assert await store.events(A, 7, 3) == EventPage([event(8), event(9), event(10)], 5, 11)
+        assert await events_of(store, A, 7, 3) == EventPage([event(8), event(9), event(10)], 5, 11)
         await commit(store, PruneEvents(A, 6))
-        assert (await store.events(A, 0, 0)).first_seq == 7
+        assert (await events_of(store, A, 0, 0)).first_seq == 7
         await commit(store, PruneEvents(A, 10))
-        assert await store.events(A, 0, 9) == EventPage([event(11)], 11, 11)
-        assert (await store.events(B, 0, 9)).events == [event(number, B) for number in (1, 2, 3)]
+        assert await events_of(store, A, 0, 9) == EventPage([event(11)], 11, 11)
+        assert (await events_of(store, B, 0, 9)).events == [event(number, B) for number in (1, 2, 3)]
         await store.claim(B, -1)
         await commit(store, DeleteThread(B))
     with closing(sqlite3.connect(path)) as connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.store import Claim, Done, EphemeralStore, EventRecord, EventRow, Insert, Store, Write, open_sqlite
+from treadle.store import Batch, Claim, Done, EphemeralStore, EventRecord, EventRow, Insert, Store, Write, open_sqlite
 from treadle.store.sqlite import queries, writes
 from treadle.testing import STORE_CHECKS, check_store
 
@@ -73,7 +73,7 @@ async def test_what_is_wrong_is_found(complaint: str) -> None:
 async def test_events_that_are_replaced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     upsert = Insert("events", EventRow._fields, ("thread_id", "last_seq"))
     monkeypatch.setitem(writes._INSERTS, EventRecord, upsert)
-    monkeypatch.setattr(writes, "_check_writes", lambda batch, last_seq: None)
+    monkeypatch.setattr(Batch, "check", lambda batch, last_seq: None)
 
     async def memory(name: str) -> Store:
         return EphemeralStore()

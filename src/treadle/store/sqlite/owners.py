@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
 
-from treadle.store.contract import StoreError
+from treadle.store.contract import StoreError, StoreServer
 
 # Gives the process id of an owner that is alive, None for one that is gone.
 Living: TypeAlias = Callable[[str], int | None]
@@ -110,6 +110,21 @@ class Owners:
             return None
         return None if time.monotonic_ns() - beat > LEASE_S * 1e9 else process_id
 
+    def servers(self) -> list[StoreServer]:
+        """Those with the same use, dead or alive, that have not left."""
+        found = []
+        for name in sorted(os.listdir(self._folder)):
+            owner_id = name.removesuffix(_SUFFIX)
+            if owner_id != name and owner_id.split("-", 2)[2:] == self._use:
+                with suppress(FileNotFoundError):  # it has left just now
+                    found.append(self.server(owner_id))
+        return found
+
+    def server(self, owner_id: str) -> StoreServer:
+        """Raises `FileNotFoundError` for one that has left, or is known to be gone."""
+        silent_s = (time.monotonic_ns() - os.stat(self._path(owner_id)).st_mtime_ns) / 1e9
+        return StoreServer(owner_id, server_of(owner_id), silent_s, self.holding(owner_id) is not None)
+
     def sweep(self) -> list[int]:
         """Remove the lock files of dead owners; the process ids of those alive with the same use. To be called `alone`,
         as `enter`."""
@@ -185,6 +200,11 @@ class Owner:
             os.utime(self._fd, ns=(now, now))
         except OSError as error:
             logger.warning("the lock %s cannot be kept up to date: %s", self._path, error)
+
+    @property
+    def held_until(self) -> float:
+        """Until when nobody may take its place, by `time.monotonic`."""
+        return self._beaten / 1e9 + LEASE_S
 
     def leave(self) -> None:
         with suppress(OSError):

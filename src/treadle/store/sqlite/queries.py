@@ -33,7 +33,9 @@ from treadle.store.rows import (
     ITEM_COLUMNS,
     THREAD_COLUMNS,
     TURN_COLUMNS,
+    clean,
     item_record,
+    like_letter,
     sound,
     split,
     thread_record,
@@ -94,6 +96,17 @@ def load(connection: sqlite3.Connection, thread_id: str) -> Loaded | None:
     if row is None:
         return None
     return Loaded(thread_record(row[6:]), Counters(*row[1:5]), row[0], row[5] == 1)
+
+
+def epoch_of(connection: sqlite3.Connection) -> str:
+    (found,) = connection.execute("SELECT id FROM epoch").fetchone()
+    return str(found)
+
+
+def owner_of(connection: sqlite3.Connection, thread_id: str) -> str | None:
+    """The id of the store that holds a thread."""
+    row = connection.execute("SELECT owner FROM threads WHERE id = ? AND held = 1", (thread_id,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecord]:
@@ -160,7 +173,7 @@ FROM threads WHERE id = ?
 """
 
 
-def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit: int) -> EventPage:
+def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit: int, epoch: str = "") -> EventPage:
     with _snapshot(connection):
         numbers = connection.execute(_EVENT_NUMBERS, (thread_id,)).fetchone()
         pruned, first, last = numbers or (0, 0, 0)
@@ -176,7 +189,7 @@ def events(connection: sqlite3.Connection, thread_id: str, after_seq: int, limit
             found = list(islice(after, max(limit, 0)))
     for event in found:
         sound(event.frame, f"event {event.seq}", thread_id)
-    return EventPage(found, first, last)
+    return EventPage(found, first, last, epoch)
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
@@ -297,7 +310,7 @@ SELECT {THREAD_COLUMNS}, (
 
 
 def _threads_with_phrase(connection: sqlite3.Connection, query: ThreadQuery, phrase: str) -> ThreadPage:
-    cleaned = _clean(phrase).strip()
+    cleaned = clean(phrase).strip()
     if not cleaned:
         return ThreadPage([], False)
     # Words in their order, the last of which may be unfinished. One letter alone would begin almost every word.
@@ -379,16 +392,11 @@ def search(connection: sqlite3.Connection, words: str, limit: int) -> list[Searc
 
 def _match(words: str) -> str:
     """A query of FTS5 that means nothing but these words: each is a quoted string."""
-    return " ".join(_quoted(word) for word in _clean(words).split())
+    return " ".join(_quoted(word) for word in clean(words).split())
 
 
 def _quoted(words: str) -> str:
     return '"' + words.replace('"', '""') + '"'
-
-
-def _clean(text: str) -> str:
-    """The text without what SQLite cannot take: a NUL would end it, and half a character is none."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 # The index in which items are in order. Left to itself, SQLite may sort them.
@@ -424,7 +432,7 @@ _FOLDED: Final = re.compile("[\0-hjl-\x7fà-äæ-öø-þα-ηι-ρτ-ψа-я]+")
 
 def messages(connection: sqlite3.Connection, thread_id: str, part: str, first: int, limit: int) -> list[MessageText]:
     wanted = part.lower()
-    letters = [_like_letter(letter) for letter in _clean(part)[:_LIKE_CHARS]]
+    letters = [like_letter(letter) for letter in clean(part)[:_LIKE_CHARS]]
     pattern = "".join(letters)
     if "_" in letters and not _TELLING.search(pattern):
         found = _messages_in_blocks(connection, thread_id, wanted, first)
@@ -452,13 +460,6 @@ def _messages_in_blocks(
         (block,) = connection.execute(_BLOCK, (thread_id, low, high)).fetchone()
         if block and folded in block.translate(_FOLD) and wanted in block.decode("utf-8", "replace").lower():
             yield from _messages_like(connection, thread_id, "", low, high)
-
-
-def _like_letter(letter: str) -> str:
-    """A letter for a pattern of SQLite, which knows the cases of ASCII alone: any letter stands for one with others."""
-    if letter.isascii():
-        return f"!{letter}" if letter in "%_!" else letter
-    return "_" if letter.lower() != letter.upper() else letter
 
 
 def _json(values: tuple[str, ...]) -> str:

@@ -17,6 +17,7 @@ The writer thread also opens the database and closes it, and holds the lock that
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sqlite3
 import threading
@@ -45,6 +46,7 @@ from treadle.store.contract import (
     Release,
     SearchHit,
     StoreError,
+    StoreServer,
     ThreadPage,
     ThreadQuery,
     TurnRecord,
@@ -54,7 +56,7 @@ from treadle.store.contract import (
 from treadle.store.group_store import GroupStore, report_outcomes, settle
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.failures import failure
-from treadle.store.sqlite.owners import BEAT_S, Living, LoadedMarks, Owner, Owners
+from treadle.store.sqlite.owners import BEAT_S, Living, LoadedMarks, Owner, Owners, server_of
 from treadle.store.sqlite.writes import Transactions, Work, claim, delete_unused, give_back
 
 T = TypeVar("T")
@@ -68,7 +70,7 @@ _OWNER: Final = "memory"
 
 
 class SqliteBase(GroupStore):
-    """A `Store`, but for `location`, `_write`, `_read`, `mark_loaded` and `close`.
+    """A `Store`, but for `_write`, `_read`, `mark_loaded`, `close`, and what is known of the place and its servers.
 
     `_write` does the work in a transaction; then it calls `done`, on the event loop and in the order of the calls.
 
@@ -84,10 +86,11 @@ class SqliteBase(GroupStore):
         self._holding = holding
         self._is_loaded = is_loaded
 
-    async def _read(self, query: Callable[[Connection], T]) -> T:
+    @property
+    def epoch(self) -> str:
         raise NotImplementedError
 
-    async def close(self) -> None:
+    async def _read(self, query: Callable[[Connection], T]) -> T:
         raise NotImplementedError
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -170,7 +173,7 @@ class SqliteBase(GroupStore):
         return await self._read(lambda connection: queries.item(connection, thread_id, item_id))
 
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage:
-        return await self._read(lambda connection: queries.events(connection, thread_id, after_seq, limit))
+        return await self._read(lambda connection: queries.events(connection, thread_id, after_seq, limit, self.epoch))
 
     async def queue(self, thread_id: str) -> list[QueuedRecord]:
         return await self._read(lambda connection: queries.queue(connection, thread_id))
@@ -199,12 +202,28 @@ class EphemeralStore(SqliteBase):
         self._loaded: set[str] = set()
         super().__init__(_OWNER, lambda owner_id: None, lambda owner_id: None, self._loaded.__contains__)
         self._connection: Connection | None = schema.open_memory()
+        self._epoch = queries.epoch_of(self._connection)
         self._transactions = Transactions(self._connection, schema.MEMORY, _OWNER)
         self._outcomes: deque[tuple[Done, StoreError | None]] = deque()
 
     @property
     def location(self) -> None:
         return None
+
+    @property
+    def epoch(self) -> str:
+        return self._epoch
+
+    @property
+    def held_until(self) -> float:
+        return math.inf
+
+    async def servers(self) -> list[StoreServer]:
+        return [StoreServer(_OWNER, "this server", 0.0, True)]
+
+    async def owner_of(self, thread_id: str) -> StoreServer | None:
+        held = await self._read(lambda connection: queries.owner_of(connection, thread_id))
+        return None if held is None else (await self.servers())[0]
 
     def mark_loaded(self, thread_id: str, loaded: bool) -> None:
         (self._loaded.add if loaded else self._loaded.discard)(thread_id)
@@ -273,8 +292,28 @@ class SqliteStore(SqliteBase):
         """The database file."""
         return self._writer.path
 
+    @property
+    def epoch(self) -> str:
+        return self._writer.epoch
+
+    @property
+    def held_until(self) -> float:
+        return self._writer.owner.held_until
+
     def mark_loaded(self, thread_id: str, loaded: bool) -> None:
         self._writer.marks.set(thread_id, loaded)
+
+    async def servers(self) -> list[StoreServer]:
+        return self._writer.owners.servers()
+
+    async def owner_of(self, thread_id: str) -> StoreServer | None:
+        owner_id = await self._read(lambda connection: queries.owner_of(connection, thread_id))
+        if owner_id is None:
+            return None
+        try:
+            return self._writer.owners.server(owner_id)
+        except FileNotFoundError:
+            return StoreServer(owner_id, server_of(owner_id), math.inf, False)
 
     def stats(self) -> StoreStats:
         return StoreStats(len(self._writer.jobs), len(self._readers.jobs))
@@ -347,6 +386,7 @@ class _Writer:
     owners: Owners
     owner: Owner
     marks: LoadedMarks
+    epoch: str
 
     def __init__(self, folder: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -375,6 +415,7 @@ class _Writer:
                 users = self.owners.sweep()
                 connection = schema.open_database(self.path, users=users)
                 self.marks = LoadedMarks(self._folder)
+                self.epoch = queries.epoch_of(connection)
                 self.owner = self.owners.enter()
         except Exception as error:
             if connection is not None:
