@@ -57,6 +57,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "CODEX_HOME": "the home, where `TREADLE_HOME` is not set: share one with Codex",
     "TREADLE_MODEL": "`model`",
     "TREADLE_MODEL_PROVIDER": "`model_provider`",
+    "TREADLE_STORE": "`store`",
     "OPENAI_BASE_URL": "`openai_base_url`",
     "OPENAI_API_KEY": "the key of `openai`; where nothing is configured, it also makes that the provider",
     "ANTHROPIC_API_KEY": "the key of `anthropic`; the same, after that of OpenAI",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from kit.exec_program import COMMAND, running
+from kit.postgres import Postgres, running_postgres
 from schema_proof import judged, listen_in
 
 # What the machine of whoever runs the tests has set must not decide which model answers, here and in children.
@@ -54,6 +56,9 @@ GIVEN_WIRE = os.environ.get(WIRE_VARIABLE)
 # Where the agent of the tests works: with `remote` each worker has an exec-server, and threads that name no environment
 # work there (`make again`); with `codex` that of the real codex.
 WHERE = os.environ.get("TREADLE_TEST_ENVIRONMENT", "local")
+# Where the threads of the tests are: in the home of each, or with `postgres` in a database of each worker.
+STORE = os.environ.get("TREADLE_TEST_STORE", "sqlite")
+os.environ.pop("TREADLE_STORE", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -141,6 +146,25 @@ def wire_api(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(WIRE_VARIABLE, wanted)
         yield wanted
+
+
+@pytest.fixture(scope="session")
+def database_of_threads() -> Iterator[Postgres | None]:
+    if STORE != "postgres":
+        yield None
+        return
+    with running_postgres() as server:
+        yield server
+
+
+_schemas = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def store_of_threads(database_of_threads: Postgres | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `TREADLE_TEST_STORE=postgres` the threads of each test are in a schema of their own."""
+    if database_of_threads is not None:
+        monkeypatch.setenv("TREADLE_STORE", database_of_threads.url(f"test_{next(_schemas)}"))
 
 
 @pytest.fixture(scope="session")

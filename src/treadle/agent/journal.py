@@ -28,7 +28,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -110,7 +110,7 @@ class Journal:
         if self._waiting or self._pausing:
             self._add(_Delta(stream, text, self.seq))
         else:
-            self._publish(Event(stream.method, stream.params(delta=text), self.seq, time_ns() // 1_000_000))
+            self._publish_delta(stream, text, self.seq)
 
     def write(self, *writes: Write) -> None:
         """Store something that is not published."""
@@ -260,12 +260,17 @@ class Journal:
             if isinstance(entry, Event):
                 self._publish(entry)
             elif isinstance(entry, _Delta):
-                stream, text = entry.stream, "".join(entry.texts)
-                self._publish(Event(stream.method, stream.params(delta=text), entry.seq, time_ns() // 1_000_000))
+                self._publish_delta(entry.stream, "".join(entry.texts), entry.seq)
             elif isinstance(entry, asyncio.Future):
                 self._pause_for(entry)
             else:
                 entry()
+
+    def _publish_delta(self, stream: DeltaStream, text: str, seq: int) -> None:
+        # Nothing of it is committed, so no fence would stop it: where another server may have taken the thread over by
+        # now, it could come behind that server's events.
+        if monotonic() < self._store.held_until:
+            self._publish(Event(stream.method, stream.params(delta=text), seq, time_ns() // 1_000_000))
 
     def _pause_for(self, barrier: asyncio.Future[None]) -> None:
         if barrier.done():  # whoever waited was cancelled

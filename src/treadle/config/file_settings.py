@@ -293,6 +293,9 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     """Names of files that are read where there is no `AGENTS.md`."""
     shell_environment_policy: ShellEnvironment = ShellEnvironment()
     skills: SkillSettings = SkillSettings()
+    store: Text | None = None
+    """Where threads are stored: `postgres://USER@HOST/DATABASE` for the [servers of several machines](postgres.md).
+    Without it, in the home. Read once, when a server needs its first thread."""
     retention: Retention = Retention()
     tool_output_token_limit: Count | None = None
     """How many tokens the model gets of the output of one tool call; what is more is cut out of the middle. A token is

@@ -22,7 +22,11 @@ from treadle.rpc.message import MAX_DEPTH, TOO_DEEP, is_too_deep
 Table: TypeAlias = dict[str, Any]
 KeyPath: TypeAlias = tuple[str, ...]
 
-VARIABLES: Final = {"TREADLE_MODEL": "model", "TREADLE_MODEL_PROVIDER": "model_provider"}
+VARIABLES: Final = {
+    "TREADLE_MODEL": "model",
+    "TREADLE_MODEL_PROVIDER": "model_provider",
+    "TREADLE_STORE": "store",
+}
 # A proxy or a gateway is often named by this one, which the OpenAI clients read too.
 BASE_URL_VARIABLE: Final = "OPENAI_BASE_URL"
 _VARIABLES: Final = {**VARIABLES, BASE_URL_VARIABLE: "openai_base_url"}

@@ -488,12 +488,14 @@ class AppServer:
         return self.models.model_for(settings)
 
     async def store(self) -> Store:
-        """The threads on disk. Raises `StoreError`; the next call tries again."""
+        """The threads that are stored. Raises `StoreError`, and `ConfigError` as long as nobody knows where they are;
+        the next call tries again."""
         if self._store is None:
             from treadle.store import open_store  # loaded with the first thread
 
+            location = self.latest_config.store or self.home_path
             self._store = asyncio.get_running_loop().create_task(
-                open_store(self.home_path), name="opening the store", context=outside()
+                open_store(location), name="opening the store", context=outside()
             )
         opening = self._store
         try:

@@ -1,13 +1,17 @@
-"""Threads on disk: `open_store(home)` gives the `Store` of a home, `ephemeral_store()` one that ends with the process.
+"""Threads that are stored: `open_store(location)` gives the `Store` of a home or of a database, `ephemeral_store()` one
+that ends with the process.
 
 The interface is in `treadle.store.contract`. The functions here are the only place that knows the back ends by name; a
-back end is loaded when one of them is first called.
+back end is loaded when one of them is first called. Those of other packages are entry points in the group
+`treadle.stores`, named as the scheme of their URLs: functions that take the URL and open the store.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from treadle.internal_names import internal_name
 from treadle.store.contract import (
@@ -34,6 +38,7 @@ from treadle.store.contract import (
     Store,
     StoreError,
     StoreFailure,
+    StoreServer,
     ThreadCursor,
     ThreadPage,
     ThreadQuery,
@@ -42,6 +47,8 @@ from treadle.store.contract import (
     UnusedThread,
     Write,
 )
+
+OpenStore: TypeAlias = Callable[[str], Awaitable[Store]]
 
 __all__ = [
     "Claim",
@@ -67,6 +74,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreFailure",
+    "StoreServer",
     "ThreadCursor",
     "ThreadPage",
     "ThreadQuery",
@@ -81,11 +89,38 @@ __all__ = [
 ]
 
 
-async def open_store(home: str | os.PathLike[str]) -> Store:
-    """The store of a home, which is made when it is missing. Raises `StoreError`."""
-    from treadle.store.sqlite.sqlite_store import open_sqlite
+_BACK_ENDS: Final[Mapping[str, str]] = {
+    "sqlite": "treadle.store.sqlite.sqlite_store:open_sqlite_url",
+    "postgres": "treadle.store.postgres.postgres_store:open_postgres",
+    "postgresql": "treadle.store.postgres.postgres_store:open_postgres",
+}
+_GROUP: Final = "treadle.stores"
 
-    return await open_sqlite(home)
+
+async def open_store(location: str | os.PathLike[str]) -> Store:
+    """The store of a home, which is made when it is missing, or that of a URL: `sqlite:///HOME`, `postgres://…`. Raises
+    `StoreError`."""
+    text = os.fspath(location)
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        from treadle.store.sqlite.sqlite_store import open_sqlite
+
+        return await open_sqlite(text)
+    module, _, name = _BACK_ENDS.get(scheme, "").partition(":")
+    if module:
+        built_in: OpenStore = getattr(import_module(module), name)
+        return await built_in(text)
+    from treadle.own_python import plug_ins
+
+    points = plug_ins(_GROUP).get(scheme, [])
+    if len(points) != 1:
+        reason = "more than one package offers it" if points else f"there are {', '.join(_BACK_ENDS)}"
+        raise StoreError(f"there is no store for {scheme}:// ({reason})")
+    try:
+        offered: OpenStore = points[0].load()
+    except Exception as error:
+        raise StoreError(f"the store for {scheme}:// cannot be loaded: {error!r}") from error
+    return await offered(text)
 
 
 def ephemeral_store() -> Store:
@@ -119,7 +154,10 @@ def __getattr__(name: str) -> object:
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.store.batches import Batch, merged
+    from treadle.store.copying import copy_threads, digest
     from treadle.store.postgres.postgres_store import PostgresStore, open_postgres
+    from treadle.store.postgres.schema import scripts
+    from treadle.store.postgres.writer import PATIENCE_S
     from treadle.store.rows import EventRow, MAX_EVENTS, MAX_EVENT_BYTES, Unreadable, join, split
     from treadle.store.sqlite.failures import failure
     from treadle.store.sqlite.owners import LEASE_S, Owner, Owners

@@ -439,6 +439,15 @@ class Store(Protocol):
         """Delete a thread with all that work for it. False, and nothing is deleted, when one of them was used since,
         is marked as loaded by any store, or is claimed by one that is alive."""
 
+    async def thread_ids(self, after: str, limit: int) -> list[str]:
+        """Ids of all threads, listed or not, in their order, those behind `after`."""
+
+    async def whole_history(self, thread_id: str, after: int, limit: int) -> list[HistoryRecord]:
+        """What the model has ever seen, also from before a compaction, behind this number."""
+
+    async def compactions(self, thread_id: str) -> list[Compaction]:
+        """Where the history begins, from which turn on."""
+
     async def shrink(self) -> None:
         """Give the space of what was deleted back to the disk, without keeping others from writing for long."""
 

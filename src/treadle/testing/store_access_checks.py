@@ -122,6 +122,17 @@ async def pages_of_events_that_were_written_together(store: Store) -> None:
             assert await events_of(store, A, after, limit) == EventPage(events[after : after + limit], 1, 12)
 
 
+async def everything_that_a_thread_has_can_be_read(store: Store) -> None:
+    await filled(store)
+    await commit(store, thread(B, listed=False), Compaction(A, 1, 2), Compaction(A, 3, 6))
+    assert await store.thread_ids("", 9) == [A, B]
+    assert await store.thread_ids("", 1) == [A]
+    assert await store.thread_ids(A, 9) == [B]
+    assert [found.number for found in await store.whole_history(A, 0, 5)] == [1, 2, 3, 4, 5]
+    assert await store.whole_history(A, 7, 9) == [history(8, turn=4)]
+    assert await store.compactions(A) == [Compaction(A, 1, 2), Compaction(A, 3, 6)]
+
+
 # --- lists of threads ------------------------------------------------------------------------------------------------
 
 

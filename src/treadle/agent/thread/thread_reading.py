@@ -275,7 +275,9 @@ async def list_events(
     if not page.last_seq:  # no event is left, which is not the same as that there were none
         loaded = await store.load(params.thread_id)
         last = 0 if loaded is None else loaded.counters.seq
-        page = EventPage([], last + 1 if last else 0, last)
+        page = EventPage([], last + 1 if last else 0, last, store.epoch)
+    if params.epoch not in (None, page.epoch):
+        raise thread_refusals.other_epoch(params.epoch or "", page.epoch)
     if params.after_seq > page.last_seq:
         raise thread_refusals.cursor_ahead(params.after_seq, page.last_seq)
     reached = page.events[-1].seq if page.events else max(params.after_seq, page.first_seq - 1)
@@ -287,6 +289,7 @@ async def list_events(
         first_seq=page.first_seq,
         last_seq=last,
         has_more=more,
+        epoch=page.epoch,
         open_items=() if thread is None or more else thread.open_items(),
     )
     if thread is not None and not thread.is_broken:  # else nothing more comes, and the page is all there is
@@ -306,6 +309,7 @@ class ThreadView(Struct, frozen=True, kw_only=True):
 
     thread: WireThread
     seq: int
+    epoch: str
     settings: Settings
     news: tuple[Event, ...]
     requests: tuple[ClientRequest, ...]
@@ -326,7 +330,7 @@ async def view_of(thread: Thread, *, with_turns: bool, is_fresh: bool) -> Thread
         if running is not None and with_turns:  # it may have ended since
             turns = (*turns, running.snapshot())
         turns_cursor, items_cursor = cursors_of(thread)
-        wire, seq, goal = thread.wire(turns), thread.journal.seq, thread.goal.now
+        wire, seq, epoch, goal = thread.wire(turns), thread.journal.seq, thread.store.epoch, thread.goal.now
         if goal is None:
             cleared = ThreadGoalClearedNotification(thread_id=thread.id)
             goal_news = Event("thread/goal/cleared", cleared, None, now_ms())
@@ -340,6 +344,7 @@ async def view_of(thread: Thread, *, with_turns: bool, is_fresh: bool) -> Thread
     return ThreadView(
         thread=wire,
         seq=seq,
+        epoch=epoch,
         settings=thread.settings,
         news=news,
         requests=tuple(thread.requests.sent()),

@@ -69,6 +69,15 @@ def not_denied(review_id: str) -> RpcError:
     return RpcError(INVALID_REQUEST, text)
 
 
+def other_epoch(given: str, now: str) -> RpcError:
+    """Refuse a cursor of another epoch: its number may be that of another event by now."""
+    text = (
+        "the threads were put back from a backup, or another database has taken over, and the last events before that "
+        "may be gone: read the thread anew (thread/resume) and go on from the seq and epoch that it gives"
+    )
+    return RpcError(INVALID_REQUEST, text, {"kind": "otherEpoch", "given": given, "epoch": now})
+
+
 def cursor_ahead(after_seq: int, last_seq: int) -> RpcError:
     """Refuse a cursor beyond the last event: with an empty page the client would wait at a place that later events
     take."""

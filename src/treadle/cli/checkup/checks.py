@@ -25,6 +25,7 @@ from treadle.cli.setup.provider_status import ProviderKey, ask_tiny, provider_ke
 from treadle.config import Config, ConfigError, Login, ModelUnusable, find_home, load_config
 from treadle.config.login import StoredKeys
 from treadle.llm import ModelError
+from treadle.store import open_store
 from treadle.store.contract import StoreError
 from treadle.store.sqlite import schema
 from treadle.store.sqlite.failures import failure
@@ -144,6 +145,22 @@ def check_settings(overrides: Sequence[str]) -> Check:
 
 
 # --- the database ---
+
+
+async def check_store(location: str) -> Check:
+    """Whether the store that the settings name opens, and who else has it open."""
+    began = time.monotonic()
+    try:
+        store = await open_store(location)
+        try:
+            servers = [server for server in await store.servers() if server.alive]
+        finally:
+            await store.close()
+    except StoreError as error:
+        return Check("the store of threads cannot be used", "failed", "look at `store` in the settings", [str(error)])
+    others = len(servers) - 1
+    who = "nobody else has it open" if not others else f"open in {others} more"
+    return Check(f"store {store.location}: {who}", seconds=time.monotonic() - began)
 
 
 def check_database(home: Path) -> Check:

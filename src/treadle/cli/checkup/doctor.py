@@ -21,6 +21,7 @@ from treadle.cli.checkup.checks import (
     check_providers,
     check_python,
     check_settings,
+    check_store,
 )
 from treadle.cli.checkup.mcp_checks import check_mcp_servers, configured_servers
 from treadle.cli.checkup.trials import check_sandbox, trial_environment
@@ -31,7 +32,7 @@ from treadle.cli.run.engines import STYLES
 from treadle.cli.streams import FAILED, REFUSED, write, write_json
 from treadle.cli.terminal import LiveArea, is_terminal, spinner
 from treadle.cli.user_commands import user_command
-from treadle.config import ConfigError, find_home
+from treadle.config import ConfigError, find_home, load_config
 from treadle.pages.figures import took
 from treadle.pages.safe_text import printable_line
 from treadle.runners.engine_registry import engine_names
@@ -150,8 +151,10 @@ async def _examine_ourselves(overrides: Sequence[str], report: Report, view: Doc
     for check in await asyncio.to_thread(lambda: list(check_home())):
         report(OWN, check)
     report(OWN, await asyncio.to_thread(check_settings, overrides))
-    with suppress(ConfigError):  # what is wrong with the home was reported
-        report(OWN, await asyncio.to_thread(check_database, find_home(os.environ)))
+    with suppress(ConfigError):  # what is wrong with the home or the settings was reported
+        location = (await asyncio.to_thread(load_config, find_home(os.environ), overrides=overrides)).config.store
+        home = find_home(os.environ)
+        report(OWN, await check_store(location) if location else await asyncio.to_thread(check_database, home))
     report(OWN, check_git())
     view.ended(OWN)
     view.began(SANDBOX)

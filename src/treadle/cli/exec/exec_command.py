@@ -182,7 +182,8 @@ class _Program:
                     write_bytes(line, lambda: self._signal != 0)
 
             return JsonLines(write_line)
-        stored_in = None if request.ephemeral else at_home(os.path.join(self._config.home, FILE_NAME))
+        store = self._config.store or at_home(os.path.join(self._config.home, FILE_NAME))
+        stored_in = None if request.ephemeral else store
         provider = self._config.providers.get(self._choice.provider)
         header = TurnHeader(self._choice, asks=self._can_ask, stored_in=stored_in, provider=provider)
         if request.quiet:

@@ -17,14 +17,18 @@ MAX_EVENTS: Final = 1_000
 
 
 class OurResumeResponse(ThreadResumeResponse, frozen=True, kw_only=True):
-    """`seq` is the number of the last event that is in the response: the next one follows it."""
+    """`seq` is the number of the last event that is in the response: the next one follows it, as long as the `epoch` is
+    the same."""
 
     seq: int
+    epoch: str
 
 
 class ThreadEventsListParams(Params, frozen=True, kw_only=True):
     thread_id: str
     after_seq: Annotated[int, Meta(ge=0)] = 0
+    epoch: str | None = None
+    """Of the response that `afterSeq` is from: in another epoch the numbers may be those of other events."""
     limit: Annotated[int, Meta(ge=1, le=MAX_EVENTS)] = 200
 
 
@@ -37,6 +41,7 @@ class ThreadEventsListResponse(Wire, frozen=True, kw_only=True):
     first_seq: int
     last_seq: int
     has_more: bool
+    epoch: str
     open_items: tuple[ThreadItem, ...] = ()
 
 

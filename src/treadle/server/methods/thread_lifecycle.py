@@ -109,6 +109,7 @@ async def resume(call: ServerCall[ThreadResumeParams]) -> OurResumeResponse:
         return OurResumeResponse(
             thread=view.thread,
             seq=view.seq,
+            epoch=view.epoch,
             collaboration_mode=view.settings.collaboration_mode,
             turns_backwards_cursor=view.turns_cursor,
             items_backwards_cursor=view.items_cursor,

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from treadle.store.batches import Batch, closed
 from treadle.store.contract import (
     Claim,
+    Compaction,
     Done,
     EventPage,
     HistoryRecord,
@@ -205,6 +206,15 @@ class PostgresStore(GroupStore):
 
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage:
         return await self._read(lambda connection: queries.events(connection, thread_id, after_seq, limit, self.epoch))
+
+    async def thread_ids(self, after: str, limit: int) -> list[str]:
+        return await self._read(lambda connection: queries.thread_ids(connection, after, limit))
+
+    async def whole_history(self, thread_id: str, after: int, limit: int) -> list[HistoryRecord]:
+        return await self._read(lambda connection: queries.whole_history(connection, thread_id, after, limit))
+
+    async def compactions(self, thread_id: str) -> list[Compaction]:
+        return await self._read(lambda connection: queries.compactions(connection, thread_id))
 
     async def queue(self, thread_id: str) -> list[QueuedRecord]:
         return await self._read(lambda connection: queries.queue(connection, thread_id))

@@ -78,7 +78,7 @@ class Presence:
     async def _enter(self, connection: Any) -> None:
         asked = time.monotonic()
         await connection.execute("SET synchronous_commit = off")  # a beat that is lost is followed by another
-        server = f"the server on {platform.node()} (process {os.getpid()})"
+        server = f"another server (process {os.getpid()} on {platform.node()})"
         # Another one for each connection: the one before may not know yet that it is over.
         lock_key = int.from_bytes(os.urandom(4)) >> 1
         await connection.execute("SELECT pg_advisory_lock($1, $2)", _LOCKS, lock_key)

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.store.contract import (
+    Compaction,
     Counters,
     EventPage,
     EventRecord,
@@ -91,6 +92,27 @@ SELECT thread_id, number, turn, data FROM history WHERE thread_id = $1 AND numbe
 async def history(connection: Any, thread_id: str) -> list[HistoryRecord]:
     rows = await connection.fetch(_HISTORY, thread_id)
     return [HistoryRecord(row[0], row[1], row[2], sound(row[3], "the model's history", row[0])) for row in rows]
+
+
+async def whole_history(connection: Any, thread_id: str, after: int, limit: int) -> list[HistoryRecord]:
+    rows = await connection.fetch(
+        "SELECT thread_id, number, turn, data FROM history WHERE thread_id = $1 AND number > $2 "
+        "ORDER BY number LIMIT $3",
+        *(thread_id, after, _limit(limit)),
+    )
+    return [HistoryRecord(row[0], row[1], row[2], sound(row[3], "the model's history", row[0])) for row in rows]
+
+
+async def compactions(connection: Any, thread_id: str) -> list[Compaction]:
+    rows = await connection.fetch(
+        "SELECT thread_id, turn, start FROM compactions WHERE thread_id = $1 ORDER BY turn", thread_id
+    )
+    return [Compaction(*row) for row in rows]
+
+
+async def thread_ids(connection: Any, after: str, limit: int) -> list[str]:
+    rows = await connection.fetch("SELECT id FROM threads WHERE id > $1 ORDER BY id LIMIT $2", after, _limit(limit))
+    return [row[0] for row in rows]
 
 
 async def queue(connection: Any, thread_id: str) -> list[QueuedRecord]:

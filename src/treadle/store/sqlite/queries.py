@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.store.contract import (
+    Compaction,
     Counters,
     EventPage,
     HistoryRecord,
@@ -116,6 +117,26 @@ def history(connection: sqlite3.Connection, thread_id: str) -> list[HistoryRecor
         {"thread": thread_id},
     )
     return [HistoryRecord(row[0], row[1], row[2], sound(row[3], "the model's history", row[0])) for row in rows]
+
+
+def whole_history(connection: sqlite3.Connection, thread_id: str, after: int, limit: int) -> list[HistoryRecord]:
+    rows = connection.execute(
+        "SELECT thread_id, number, turn, data FROM history WHERE thread_id = ? AND number > ? ORDER BY number LIMIT ?",
+        (thread_id, after, _limit(limit)),
+    )
+    return [HistoryRecord(row[0], row[1], row[2], sound(row[3], "the model's history", row[0])) for row in rows]
+
+
+def compactions(connection: sqlite3.Connection, thread_id: str) -> list[Compaction]:
+    rows = connection.execute(
+        "SELECT thread_id, turn, start FROM compactions WHERE thread_id = ? ORDER BY turn", (thread_id,)
+    )
+    return [Compaction(*row) for row in rows]
+
+
+def thread_ids(connection: sqlite3.Connection, after: str, limit: int) -> list[str]:
+    rows = connection.execute("SELECT id FROM threads WHERE id > ? ORDER BY id LIMIT ?", (after, _limit(limit)))
+    return [row[0] for row in rows]
 
 
 def queue(connection: sqlite3.Connection, thread_id: str) -> list[QueuedRecord]:

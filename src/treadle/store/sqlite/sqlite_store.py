@@ -29,6 +29,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from sqlite3 import Connection
 from typing import Any, Final, Generic, TypeAlias, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
@@ -36,6 +37,7 @@ from treadle.logs.metrics import COMMIT_FAILURES, COMMIT_SECONDS
 from treadle.store.batches import Batch, closed
 from treadle.store.contract import (
     Claim,
+    Compaction,
     Done,
     EventPage,
     HistoryRecord,
@@ -175,6 +177,15 @@ class SqliteBase(GroupStore):
     async def events(self, thread_id: str, after_seq: int, limit: int) -> EventPage:
         return await self._read(lambda connection: queries.events(connection, thread_id, after_seq, limit, self.epoch))
 
+    async def thread_ids(self, after: str, limit: int) -> list[str]:
+        return await self._read(lambda connection: queries.thread_ids(connection, after, limit))
+
+    async def whole_history(self, thread_id: str, after: int, limit: int) -> list[HistoryRecord]:
+        return await self._read(lambda connection: queries.whole_history(connection, thread_id, after, limit))
+
+    async def compactions(self, thread_id: str) -> list[Compaction]:
+        return await self._read(lambda connection: queries.compactions(connection, thread_id))
+
     async def queue(self, thread_id: str) -> list[QueuedRecord]:
         return await self._read(lambda connection: queries.queue(connection, thread_id))
 
@@ -219,7 +230,7 @@ class EphemeralStore(SqliteBase):
         return math.inf
 
     async def servers(self) -> list[StoreServer]:
-        return [StoreServer(_OWNER, "this server", 0.0, True)]
+        return [StoreServer(_OWNER, "no other server", 0.0, True)]
 
     async def owner_of(self, thread_id: str) -> StoreServer | None:
         held = await self._read(lambda connection: queries.owner_of(connection, thread_id))
@@ -276,6 +287,15 @@ async def open_sqlite(home: str | os.PathLike[str]) -> SqliteStore:
         writer.jobs.end()  # the thread closes what it opened, if it did
         raise
     return SqliteStore(writer)
+
+
+async def open_sqlite_url(url: str) -> SqliteStore:
+    """The store in the home that a URL names: `sqlite:///var/lib/treadle`. Raises `StoreError`."""
+    parts = urlsplit(url)
+    home = unquote(parts.path)
+    if parts.netloc or not home.strip("/") or parts.query:
+        raise StoreError(f"{url} names no home: sqlite:///PATH, with three slashes before an absolute path")
+    return await open_sqlite(home)
 
 
 class SqliteStore(SqliteBase):
