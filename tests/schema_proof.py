@@ -129,7 +129,7 @@ def _reference(validator: Any, reference: str, value: object, schema: Json) -> I
     yield from errors
 
 
-_OncePerShape: Final = extend(Draft7Validator, {"$ref": _reference})
+_OncePerShape: Final = extend(Draft7Validator, {"$ref": _reference})  # type: ignore[no-untyped-call]
 
 
 @cache
