@@ -41,28 +41,35 @@ test: $(READY_TEST) ## run the test suite without the real peer programs, or som
 
 # What asks a model through an agent, or confines what it runs. The rest does not know which wire API was chosen, nor whether
 # bubblewrap is there, and has been run by `make test`: among it all that drives a scripted server or a scripted engine, an
-# MCP server without an agent, or an exec-server that confines nothing.
+# MCP server without an agent, an exec-server (where it confines, the mechanism is named by the test), the listeners of the
+# app-server, or what is stored.
 AGAIN_UNIT := $(addprefix tests/unit/,agent client execution server tools test_docs.py)
 AGAIN_TESTS = $(AGAIN_UNIT) tests/system \
 	$(addprefix tests/contract/,test_environment.py test_files.py test_host_runtimes.py) \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py)
-AGAIN_WITHOUT := $(wildcard tests/system/test_cli_run*.py tests/system/test_store_*.py) \
-	$(addprefix tests/system/test_,cli_models.py command_sessions.py fuzz.py helper.py html_in_browser.py recovery.py \
-		wheel.py worktrees.py) \
+AGAIN_WITHOUT := $(wildcard tests/system/test_cli_run*.py tests/system/test_store_*.py tests/system/test_exec_*.py) \
+	$(addprefix tests/system/test_,added_item_type.py added_method.py audit_log.py bounded_memory.py cli_login.py \
+		cli_models.py cli_threads.py command_sessions.py executors.py fuzz.py helper.py html_in_browser.py leaves_nothing.py \
+		listener_access.py pictures.py recovery.py server_metrics.py setup_docs.py shell_completion.py tls_programs.py \
+		web_pages.py wheel.py worktrees.py) \
 	$(addprefix tests/system/test_wire_,errors.py flow.py handshake.py input.py processes.py program.py) \
-	$(addprefix tests/system/client/test_sdk_,cancel.py children.py config.py death.py strange.py) \
+	$(addprefix tests/system/app/test_,app_absent_features.py app_broken_home.py app_damaged.py app_dialect.py \
+		app_full_disk.py app_search.py app_thread_list.py app_trace.py app_two_servers.py app_websocket.py unread_log.py) \
+	$(addprefix tests/system/client/test_sdk_,cancel.py children.py config.py death.py sockets.py strange.py) \
 	$(addprefix tests/system/host/test_,engine_tools.py host_soak.py memory_processes.py two_hosts.py) \
-	$(addprefix tests/system/mcp/test_mcp_,doctor.py hostile.py http.py stdio.py) tests/system/runners
+	$(addprefix tests/system/mcp/test_mcp_,descriptors.py doctor.py hostile.py http.py oauth.py stdio.py streams.py) \
+	$(addprefix tests/system/methods/test_app_,methods_files.py search_sessions.py) \
+	tests/system/environments tests/system/runners
 
 again: $(READY_TEST) ## run what depends on the wire API (TREADLE_WIRE_API) or on bubblewrap
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not interop" $(addprefix --ignore=,$(AGAIN_WITHOUT)) $(AGAIN_TESTS)
 
 # The agent's own tests with the threads on another machine: an exec-server of each worker. What is about this machine, its
-# disk and its home, is left out by a marker.
+# disk and its home, is left out by a marker. Where a thread works is nothing to the wire API, so one is enough.
 REMOTE_TESTS := $(filter-out %_undo.py %_roots.py,$(wildcard tests/system/agent/test_agent_*.py))
 
 remote: $(READY_TEST) ## run the tests of the agent with its threads on an exec-server
-	@TREADLE_TEST_ENVIRONMENT=remote $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(REMOTE_TESTS)
+	@TREADLE_TEST_ENVIRONMENT=remote TREADLE_WIRE_API=responses $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(REMOTE_TESTS)
 
 WIRE_TESTS := tests/unit/agent tests/system/agent tests/system/app tests/system/client \
 	$(wildcard tests/contract/test_client_*.py tests/contract/test_compat_*.py tests/system/test_cli_exec*.py)

@@ -18,6 +18,8 @@ from weakref import WeakKeyDictionary
 
 import pytest
 from jsonschema import Draft7Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
 Json: TypeAlias = dict[str, Any]
 
@@ -112,9 +114,27 @@ def _result_definition(method: str) -> str | None:
     return name if name in definitions() else None
 
 
+# Definitions with the shapes that were found to follow them.
+_followed: Final[set[object]] = set()
+
+
+def _reference(validator: Any, reference: str, value: object, schema: Json) -> Iterator[ValidationError]:
+    """The check of `$ref`, done once for each shape: most messages repeat the items and threads of others."""
+    key = (reference, shape(value)) if isinstance(value, dict) else None
+    if key in _followed:
+        return
+    errors = list(Draft7Validator.VALIDATORS["$ref"](validator, reference, value, schema))
+    if key is not None and not errors:
+        _followed.add(key)
+    yield from errors
+
+
+_OncePerShape: Final = extend(Draft7Validator, {"$ref": _reference})  # type: ignore[no-untyped-call]
+
+
 @cache
-def _validator(schema: str) -> Draft7Validator:
-    return Draft7Validator({**json.loads(schema), "definitions": definitions()})
+def _validator(schema: str) -> Any:
+    return _OncePerShape({**json.loads(schema), "definitions": definitions()})
 
 
 def _violations(schema: Json, value: object, where: str) -> list[str]:

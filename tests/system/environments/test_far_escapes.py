@@ -47,7 +47,7 @@ class Ground:
 
 
 def planted(root: Path) -> None:
-    for folder in ("work/sub", "outside/folder", "home/environments", "tmp"):
+    for folder in ("work/sub", "outside/folder", "home/environments", "tmp", "user"):
         (root / folder).mkdir(parents=True)
     (root / "home").chmod(0o700)
     (root / "outside/victim").write_text("precious\n")
@@ -56,11 +56,13 @@ def planted(root: Path) -> None:
     (root / "work/file").write_text("mine\n")
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Mechanism, Path]]:
+@pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
+def machine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Mechanism, Path]]:
+    """One executor for the attempts of a mechanism, with its address and the folder around it."""
     mechanism = usable(request.param)
-    root = tmp_path / "machine"
-    root.mkdir()
+    root = tmp_path_factory.mktemp("machine")
     planted(root)
     # The home is the one of `running`, where the executor has its own tokens.
     environ = executor_environment(root, TREADLE_SANDBOX=mechanism, TMPDIR=str(root / "tmp"))
@@ -68,6 +70,19 @@ def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[s
     with running(root, "--listen", address, env=environ) as server:
         yield address, mechanism, root
         server.check_well()
+
+
+@pytest.fixture
+def executor(machine: tuple[str, Mechanism, Path]) -> Iterator[tuple[str, Mechanism, Path]]:
+    """The executor with everything around it as it was planted."""
+    yield machine
+    _, _, root = machine
+    for entry in root.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name not in ("socket", "server.stderr"):
+            entry.unlink()
+    planted(root)
 
 
 @pytest.fixture

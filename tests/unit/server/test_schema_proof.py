@@ -77,6 +77,14 @@ def test_each_shape_is_judged_once_and_words_count() -> None:
     assert "asleep" in proof.violations[0]
 
 
+def test_a_part_that_was_right_once_lets_no_other_through() -> None:
+    params = COMPLETED["params"]
+    assert problems(COMPLETED) == []  # its item has been seen by now
+    for item in ({**ITEM, "text": 1}, {**ITEM, "phase": "asleep"}, {**ITEM, "type": "asleep"}, without(ITEM, "text")):
+        for _ in range(2):  # nor is one that is wrong taken for known
+            assert problems({**COMPLETED, "params": {**params, "item": item}}) != [], item
+
+
 def test_shapes_see_what_the_schema_sees() -> None:
     assert shape([1, 2, 3]) == shape([4])
     assert shape([1, "x"]) != shape([1])
