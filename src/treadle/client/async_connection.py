@@ -95,7 +95,7 @@ class AsyncLocalConnection(AsyncConnection):
 
 
 class LocalServer:
-    """Our own server on the running event loop. What it sends goes to the sink immediately, on the loop's thread."""
+    """Our own server on the running event loop. What it sends goes to the sink on the loop's thread."""
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
         # Only for a server in this process.
@@ -111,15 +111,29 @@ class LocalServer:
             self.app_server.check_overrides()
         except ConfigError as error:
             raise configuration_error(error) from None
-        self._channel = DirectChannel(sink.frames_received)
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self._frames: list[bytes] = []  # of this step of the loop: together they cost less
+        self._channel = DirectChannel(self._frame_sent)
         self.app_server.accept(self._channel, must_not_lose=True)
 
     def send(self, frame: bytes) -> None:
         """Pass a frame to the server."""
         self._channel.deliver(frame)
 
+    def _frame_sent(self, frame: bytes) -> None:
+        if not self._frames:
+            self._loop.call_soon(self._pass_on)
+        self._frames.append(frame)
+
+    def _pass_on(self) -> None:
+        frames, self._frames = self._frames, []
+        if frames:
+            self._sink.frames_received(frames)
+
     async def close(self) -> None:
         self._channel.close()
+        self._pass_on()
         await self.app_server.close()
 
 
@@ -133,14 +147,14 @@ class DirectChannel(Channel):
     writable = True
     pending = 0
 
-    def __init__(self, receive: Callable[[list[bytes]], None]) -> None:
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
         super().__init__("client in this process")
         self._receive = receive
 
     def send(self, frame: bytes) -> None:
         if self._reason is None:
             self._frames_out += 1
-            self._receive([frame])
+            self._receive(frame)
 
     def pause(self) -> None:
         pass  # a client in this process has its own bounds

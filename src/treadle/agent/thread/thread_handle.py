@@ -755,9 +755,9 @@ class ThreadHandle:
 
     # --- memory ---
 
-    def on_idle(self, action: Callable[[ThreadHandle], None]) -> None:
+    def on_idle(self, action: Callable[[], None]) -> None:
         """`action` is called whenever nothing writes the thread any more."""
-        self._thread.on_idle(lambda: action(self))
+        self._thread.on_idle(action)
 
     @property
     def history_weight(self) -> int | None:
