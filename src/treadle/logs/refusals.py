@@ -18,7 +18,7 @@ REFUSALS_PER_MINUTE: Final = 20
 
 
 class RefusalLog:
-    """The refusals of one door, or of one client."""
+    """The refusals of one listener, or of one client."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger

@@ -179,7 +179,7 @@ class ThreadMcp:
         for server in self._servers.values():
             server.roots_changed()
 
-    def announce(self) -> None:
+    def publish_states(self) -> None:
         """The thread has become known: publish how the servers are that were started before."""
         for server in self._servers.values():
             if server.state in ("connected", "failed", "authenticationRequired"):
@@ -198,7 +198,7 @@ class ThreadMcp:
         return made
 
     async def specs(self) -> tuple[Raw, ...]:
-        """What the model is told of now."""
+        """The specifications that the model is sent now."""
         settings, facts = self._thread.settings, self._thread.model_facts
         provider = self._thread.services.config_for(settings).providers.get(settings.model_provider)
         knows_it = provider is not None and provider.wire_api == "responses" and provider.namespaces
