@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 from msgspec import structs
 
 from treadle.logs import audit
+from treadle.logs.audit import RefusalLog
 from treadle.logs.metrics import REFUSED, Gauge, render
-from treadle.logs.refusals import RefusalLog
 from treadle.transport.address import Address, ListenError
 from treadle.transport.channel import Channel
 from treadle.transport.sockets import Peer, peer_of, set_nodelay, tcp_socket, unix_socket
