@@ -152,7 +152,7 @@ class BodyReader:
     """
 
     def __init__(self) -> None:
-        self._parser = SseParser()
+        self._parser = SseParser(max_event=MAX_EVENT)
         self._document: bytearray | None = None
         self._begun = False
 
