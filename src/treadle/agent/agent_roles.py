@@ -41,7 +41,7 @@ class RoleTable(Struct, frozen=True, kw_only=True):
     description: Text | None = None
     """What the role is for: the model reads it. A file must have it."""
     developer_instructions: Text | None = None
-    """What a sub-agent of this role is told, besides what its parent is told; of a Markdown file, the text below the
+    """The instructions of a sub-agent of this role, besides those of its parent; of a Markdown file, the text below the
     front matter."""
     model: Text | None = None
     """Its model. Without it, that of the call, else of the parent."""
