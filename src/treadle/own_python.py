@@ -82,15 +82,12 @@ def isolated_python(*words: str, program: str | None = None) -> list[str]:
 
 def treadle_command(*words: str) -> list[str]:
     """The command line of `treadle WORDS` with the Treadle of this process, wherever that was found."""
-    return [*isolated_python("-c", BOOT, "\n".join(_folders())), *words]
+    # Where this process finds Treadle and its dependencies. The child has most of these on its path anyway.
+    folders = dict.fromkeys(map(os.path.dirname, own_packages()))
+    return [*isolated_python("-c", BOOT, "\n".join(folders)), *words]
 
 
 @cache
-def _folders() -> list[str]:
-    """Where this process finds Treadle and its dependencies. The child has most of these on its path anyway."""
-    return list(dict.fromkeys(map(os.path.dirname, own_packages())))
-
-
 def own_packages() -> list[str]:
     """The folders and files of Treadle and its dependencies, as this process finds them."""
     # The folder of a script, or the working directory, is the first on the path: asked last, it is hardly ever needed.

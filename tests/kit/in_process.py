@@ -28,7 +28,7 @@ class InProcess:
     def __init__(self, server: AppServer) -> None:
         self._arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        self._channel = DirectChannel(lambda frames: self._arrived.put(frames[0]))
+        self._channel = DirectChannel(self._arrived.put)
         self.local = server.accept(self._channel, must_not_lose=True)
 
     def send(self, text: str) -> None:

@@ -72,7 +72,7 @@ class Place:
 async def opened(port: int = 0, token: str | None = TOKEN) -> Place:
     executors, clients = Executors(token), list[Channel]()
     address = Address("ws", "127.0.0.1", port)
-    listener = await listen(address, clients.append, token=CLIENTS, any_path=True, text_only=True, door=executors)
+    listener = await listen(address, clients.append, token=CLIENTS, any_path=True, text_only=True, dial_in=executors)
     return Place(executors, listener, clients)
 
 

@@ -41,7 +41,7 @@ class RoleTable(Struct, frozen=True, kw_only=True):
     description: Text | None = None
     """What the role is for: the model reads it. A file must have it."""
     developer_instructions: Text | None = None
-    """What a sub-agent of this role is told, besides what its parent is told; of a Markdown file, the text below the
+    """The instructions of a sub-agent of this role, besides those of its parent; of a Markdown file, the text below the
     front matter."""
     model: Text | None = None
     """Its model. Without it, that of the call, else of the parent."""
@@ -209,21 +209,17 @@ def _from_file(path: str, project: ProjectFiles | None) -> AgentRole:
     name = values.pop("name", None) or os.path.splitext(os.path.basename(path))[0]
     try:
         table = _convert(values, str(name))
-        _check_file(table, own=project is None)
+        for member in ("description", "developer_instructions"):
+            if getattr(table, member) is None:
+                raise RoleError(f"it must define `{member}`")
+        if table.config_file is not None:
+            raise RoleError("`config_file` is for settings only")
+        for member in () if project is None else ("model_provider", "engine"):
+            if getattr(table, member) is not None:
+                raise RoleError(f"`{member}` cannot be chosen by a project")
         return AgentRole(name=_name(str(name)), table=table, own=project is None)
     except RoleError as error:
         raise RoleError(f":{_line_of(text, str(error))}: malformed agent role: {error}") from None
-
-
-def _check_file(table: RoleTable, *, own: bool) -> None:
-    for member in ("description", "developer_instructions"):
-        if getattr(table, member) is None:
-            raise RoleError(f"it must define `{member}`")
-    if table.config_file is not None:
-        raise RoleError("`config_file` is for settings only")
-    for member in () if own else ("model_provider", "engine"):
-        if getattr(table, member) is not None:
-            raise RoleError(f"`{member}` cannot be chosen by a project")
 
 
 def _text(found: tuple[bytes, os.stat_result] | None) -> str:

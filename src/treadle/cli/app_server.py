@@ -171,7 +171,7 @@ async def _serve(arguments: argparse.Namespace, overrides: tuple[str, ...]) -> i
             http=("/mcp", mcp),
             metrics=lambda: (*server.gauges(), *executors.gauges()),
             tls=tls,
-            door=executors,
+            dial_in=executors,
         )
         # Where MCP clients are served from: ourselves, and our own certificate need not be for this address.
         inner = listener if tls is None else await listen(Address("ws", "127.0.0.1"), accept, token=new_secret())

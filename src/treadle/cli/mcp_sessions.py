@@ -36,7 +36,7 @@ MAX_KEPT: Final = 1 << 20
 """Bytes of events of a session that can be sent again; older ones cannot."""
 _MAX_BODY: Final = 16 << 20
 _BODY_S: Final = 30.0  # to send a body in
-_ALIVE_S: Final = 20.0  # clients and proxies give up a stream that is silent for some minutes
+_ALIVE_S: Final = 20.0  # clients and proxies close a stream that is silent for some minutes
 _MAX_UNREAD: Final = 1 << 20  # of a connection; what the client may miss is then left out
 _FIRST_EVENTS: Final = "2025-11-25"  # from this version on, a stream begins with an event without a message
 _MISSING: Final = HTTPStatus.BAD_REQUEST, "the header Mcp-Session-Id is missing"
@@ -127,7 +127,7 @@ class _Stream:
         self.ended = False
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._exchange: _Exchange | None = None
-        self._giving_up: asyncio.TimerHandle | None = None
+        self._away: asyncio.TimerHandle | None = None
 
     @property
     def is_attached(self) -> bool:
@@ -140,8 +140,8 @@ class _Stream:
     def attach(self, exchange: _Exchange) -> None:
         if self._exchange is not None:  # the client has noticed first that it was lost
             self._exchange.end()
-        if self._giving_up is not None:
-            self._giving_up.cancel()
+        if self._away is not None:
+            self._away.cancel()
         self._exchange = exchange
         exchange.gone.add_done_callback(lambda _: self._detach(exchange))
 
@@ -149,9 +149,9 @@ class _Stream:
         if self._exchange is exchange:
             self._exchange = None
             if not self.ended:
-                self._giving_up = asyncio.get_running_loop().call_later(AWAY_S, self._give_up)
+                self._away = asyncio.get_running_loop().call_later(AWAY_S, self._client_lost)
 
-    def _give_up(self) -> None:
+    def _client_lost(self) -> None:
         if not self.lost.done():
             self.lost.set_result(None)
 

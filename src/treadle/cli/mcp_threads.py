@@ -74,7 +74,7 @@ _ThreadId = Annotated[str, Meta(description="The id of the thread, from `threadI
 
 class _Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """What is unknown is refused: a misspelled `sandbox` must not run without one. The docstring of a class is what a
-    model is told of the tool."""
+    model is offered the tool."""
 
 
 class _Codex(_Arguments, frozen=True, kw_only=True, rename="kebab"):

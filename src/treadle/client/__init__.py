@@ -190,8 +190,8 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.client.provider_settings import KEY_VARIABLE
     from treadle.client.requests import read_result, request_timeout
     from treadle.client.router import Router, Stream, thread_of, turn_of
-    from treadle.client.schemas import NotJson, OutputType, ShapeError, convert, is_wrapped, json_schema
-    from treadle.client.schemas import object_schema, read
+    from treadle.client.schemas import NotJson, OutputType, ShapeError, convert, is_wrapped, object_schema, read
+    from treadle.client.schemas import strict_schema
     from treadle.client.sdk_errors import rpc_error
     from treadle.client.server_child import SHOWN_LINES, ServerChild, command_line
     from treadle.client.server_requests import command_request, elicitation_request, patch_request

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace as replaced
 
@@ -747,7 +747,7 @@ class Thread(ShownThread):
         check_limits(client, max_turns=max_turns, max_turn_tokens=max_turn_tokens, max_turn_cost_usd=max_turn_cost_usd)
         if places is not None:
             params = replaced(params, environments=_workplaces(client, places, **limit))
-        started = client.turn_start(self.id, wire_input(input), params=params, **limit)
+        started = client.turn_start(self.id, cast("Any", list(params.input)), params=params, **limit)
         self._cwd = place
         turn: TurnHandle[Any] = TurnHandle(self._client, self.id, started.turn.id)
         turn._output_type = output

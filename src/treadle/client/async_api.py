@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace as replaced
 
@@ -764,7 +764,7 @@ class AsyncThread(AsyncShownThread):
         check_limits(client, max_turns=max_turns, max_turn_tokens=max_turn_tokens, max_turn_cost_usd=max_turn_cost_usd)
         if places is not None:
             params = replaced(params, environments=await _workplaces(client, places, **limit))
-        started = await client.turn_start(self.id, wire_input(input), params=params, **limit)
+        started = await client.turn_start(self.id, cast("Any", list(params.input)), params=params, **limit)
         self._cwd = place
         turn: AsyncTurnHandle[Any] = AsyncTurnHandle(self._codex, self.id, started.turn.id)
         turn._output_type = output

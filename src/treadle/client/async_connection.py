@@ -95,7 +95,7 @@ class AsyncLocalConnection(AsyncConnection):
 
 
 class LocalServer:
-    """Our own server on the running event loop. What it sends goes to the sink immediately, on the loop's thread."""
+    """Our own server on the running event loop. What it sends goes to the sink on the loop's thread."""
 
     def __init__(self, config: CodexConfig, sink: Sink) -> None:
         # Only for a server in this process.
@@ -111,7 +111,8 @@ class LocalServer:
             self.app_server.check_overrides()
         except ConfigError as error:
             raise configuration_error(error) from None
-        self._channel = DirectChannel(sink.frames_received)
+        self._frames = _StepFrames(sink)
+        self._channel = DirectChannel(self._frames.add)
         self.app_server.accept(self._channel, must_not_lose=True)
 
     def send(self, frame: bytes) -> None:
@@ -120,7 +121,27 @@ class LocalServer:
 
     async def close(self) -> None:
         self._channel.close()
+        self._frames.pass_on()
         await self.app_server.close()
+
+
+class _StepFrames:
+    """The frames of one step of the loop, for the sink: together they cost less."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self._frames: list[bytes] = []
+
+    def add(self, frame: bytes) -> None:
+        if not self._frames:
+            self._loop.call_soon(self.pass_on)
+        self._frames.append(frame)
+
+    def pass_on(self) -> None:
+        frames, self._frames = self._frames, []
+        if frames:
+            self._sink.frames_received(frames)
 
 
 class DirectChannel(Channel):
@@ -133,14 +154,14 @@ class DirectChannel(Channel):
     writable = True
     pending = 0
 
-    def __init__(self, receive: Callable[[list[bytes]], None]) -> None:
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
         super().__init__("client in this process")
         self._receive = receive
 
     def send(self, frame: bytes) -> None:
         if self._reason is None:
             self._frames_out += 1
-            self._receive([frame])
+            self._receive(frame)
 
     def pause(self) -> None:
         pass  # a client in this process has its own bounds
@@ -165,7 +186,7 @@ class ChannelConnection(AsyncConnection):
         self._closed = False
         self._ending: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._frames: list[bytes] = []  # of this turn of the loop: together they cost less
+        self._frames = _StepFrames(sink)
         self._stuck: asyncio.TimerHandle | None = None
         self._exited = None if child is None else child.exit_fd()
         if self._exited is not None:
@@ -188,14 +209,7 @@ class ChannelConnection(AsyncConnection):
             self._stuck = self._loop.call_later(connection.WRITE_S, end)
 
     def frame_received(self, frame: bytes) -> None:
-        if not self._frames:
-            self._loop.call_soon(self._pass_on)
-        self._frames.append(frame)
-
-    def _pass_on(self) -> None:
-        frames, self._frames = self._frames, []
-        if frames:
-            self._sink.frames_received(frames)
+        self._frames.add(frame)
 
     def channel_writable(self) -> None:
         if self._stuck is not None:
@@ -226,7 +240,7 @@ class ChannelConnection(AsyncConnection):
             self._exited = None
 
     def channel_closed(self, reason: str) -> None:
-        self._pass_on()
+        self._frames.pass_on()
         self.channel_writable()  # nobody waits for that any more
         if self._child is None or self._closed:
             self._sink.connection_ended(TransportClosedError(f"{self._channel.peer}: {reason}"))

@@ -279,8 +279,8 @@ class Router:
                 while sum(self._unread.values()) > MAX_UNREAD_EVENTS:
                     self._drop(self.streams[next(iter(self._unread))])
         elif notification.method == "item/started":
-            item = getattr(notification.payload, "item", None)
-            if item is not None and item.type == "fileChange" and hasattr(item, "changes"):
+            item: Any = getattr(notification.payload, "item", None)
+            if hasattr(item, "changes") and item.type == "fileChange":
                 self._patches[item.id] = item
                 if len(self._patches) > MAX_PATCHES:
                     del self._patches[next(iter(self._patches))]

@@ -48,19 +48,18 @@ class NotJson(ShapeError):
     """A text is not JSON."""
 
 
-def json_schema(type_: Any, *, strict: bool) -> Schema:
-    """The JSON schema of a type; raises `TypeError` for one that has none.
+def strict_schema(type_: Any) -> Schema:
+    """The JSON schema of a type as model servers want it for structured output. Raises `TypeError` when there is none.
 
-    `strict` gives what model servers want for structured output: the root is an object (what is none is wrapped, see
-    `is_wrapped`), every object is closed and all its members are required, and only keywords that they know are used.
-    A type that leaves open what is in it (`dict[str, int]`, `Any`, a bare `list`) cannot be strict.
+    The root is an object (what is none is wrapped, see `is_wrapped`), every object is closed and all its members are
+    required, and only keywords that the servers know are used. A type that leaves open what is in it (`dict[str, int]`,
+    `Any`, a bare `list`) cannot be strict.
     """
     (root,), defs = _plain([type_])
-    if strict:
-        root = _strict(root, getattr(type_, "__name__", "value"))
-        if root.get("type") != "object":
-            root = _closed({WRAPPER: root})
-        defs = {name: _strict(schema, name) for name, schema in defs.items()}
+    root = _strict(root, getattr(type_, "__name__", "value"))
+    if root.get("type") != "object":
+        root = _closed({WRAPPER: root})
+    defs = {name: _strict(schema, name) for name, schema in defs.items()}
     return {**root, "$defs": defs} if defs else root
 
 
@@ -401,7 +400,7 @@ class OutputType(Generic[T]):
     def __init__(self, type_: Any) -> None:
         self.wanted = type_
         try:
-            self.schema = json_schema(type_, strict=True)
+            self.schema = strict_schema(type_)
         except Exception as error:  # of msgspec, of pydantic, or of a class that is looked into
             raise ArgumentTypeError("output_type", f"output_type cannot be used: {error}") from error
 

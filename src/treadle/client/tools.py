@@ -91,7 +91,16 @@ class Tool:
             if given is not None:
                 text(parameter, given)
         self.function = function
-        self.name = _checked_name(function, name)
+        if name is None:
+            # Of a partial it is not clear what it does: its function has the name of something more general.
+            fallback = None if isinstance(function, partial) else type(function).__name__
+            name = getattr(function, "__name__", fallback)
+        if name is None:
+            raise ArgumentValueError("name", "a partial has no name of its own: give one, as Tool(f, name=...)")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            advice = "give one of 1 to 64 letters, digits, `_` or `-`, as Tool(f, name=...)"
+            raise ArgumentValueError("name", f"{name!r} is no name for a tool: {advice}")
+        self.name = name
         documented, documented_parameters = read_docstring(_docstring(function))
         self.description = documented if description is None else description
         parameters = _parameters(function, self.name)
@@ -200,21 +209,6 @@ def _bad_name(problem: str) -> ArgumentValueError:
 
 
 # --- functions -------------------------------------------------------------------------------------------------------
-
-
-def _checked_name(function: Callable[..., Any], name: str | None) -> str:
-    if name is None:
-        # Of a partial it is not clear what it does: its function has the name of something more general.
-        fallback = None if isinstance(function, partial) else type(function).__name__
-        name = getattr(function, "__name__", fallback)
-    if name is None:
-        raise ArgumentValueError("name", "a partial has no name of its own: give one, as Tool(f, name=...)")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ArgumentValueError(
-            "name",
-            f"{name!r} is no name for a tool: give one of 1 to 64 letters, digits, `_` or `-`, as Tool(f, name=...)",
-        )
-    return name
 
 
 def _implementation(function: Callable[..., Any]) -> Any:

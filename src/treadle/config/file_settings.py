@@ -324,8 +324,8 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     """Whether the model of an MCP client may answer approvals of turns that it runs by `treadle mcp-server`, where the
     client cannot ask its user."""
     mcp_oauth_credentials_store: Literal["file", "keyring", "auto"] = "file"
-    """Where the tokens of a login to an MCP server are kept: in a file of the home for you alone, in the keyring (which
-    takes the package `keyring`), or there if it can be had."""
+    """Where the tokens of a login to an MCP server are stored: in a file of the home for you alone, in the keyring
+    (which takes the package `keyring`), or there if it can be had."""
     openai_base_url: Text | None = None
     """Where the requests of the built-in provider `openai` go."""
     profile: Text | None = None

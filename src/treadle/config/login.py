@@ -137,7 +137,7 @@ class Login:
             data = msgspec.json.format(msgspec.json.encode({"auth_mode": "apikey", "OPENAI_API_KEY": key}), indent=2)
             replace_file(self.path, data + b"\n", PRIVATE)
         except OSError as error:
-            raise ConfigError(f"the login cannot be kept ({error.strerror})", path=str(self.path)) from None
+            raise ConfigError(f"the login cannot be stored ({error.strerror})", path=str(self.path)) from None
         self._brought = None
         self._seen = None
 
@@ -283,7 +283,7 @@ class StoredKeys:
                 data = msgspec.json.format(msgspec.json.encode(change(self._read())), indent=2)
                 replace_file(self.path, data + b"\n", PRIVATE)
         except OSError as error:
-            raise ConfigError(f"the key cannot be kept ({error.strerror})", path=str(self.path)) from None
+            raise ConfigError(f"the key cannot be stored ({error.strerror})", path=str(self.path)) from None
 
     def _read(self) -> dict[str, str]:
         try:

@@ -159,7 +159,18 @@ def _sandbox(name: str, table: Table) -> ProfileSandbox:
     if depth is not None and (type(depth) is not int or depth < 1):
         raise _wrong(name, ("filesystem", _DEPTH), depth, "a whole number from 1")
     rules = [rule for key, value in files.items() if key != _DEPTH for rule in _rules(name, key, value)]
-    network = _network(name, table.get("network", {}))
+    network = table.get("network", {})
+    if not isinstance(network, Mapping):
+        raise _wrong(name, ("network",), network, "a table")
+    enabled = network.get("enabled", False)
+    if not isinstance(enabled, bool):
+        raise _wrong(name, ("network", "enabled"), enabled, "true or false")
+    limits = sorted(key for key in network if key != "enabled")
+    if enabled and limits:
+        raise ProfileError(
+            f"the permission profile `{name}` limits the network by {', '.join(f'`{key}`' for key in limits)}, which "
+            "cannot be enforced here: it is open or closed; take the limits out, or set `enabled = false`"
+        )
     roots = table.get("workspace_roots", {})
     if not isinstance(roots, Mapping):
         raise _wrong(name, ("workspace_roots",), roots, "a table of paths")
@@ -168,8 +179,8 @@ def _sandbox(name: str, table: Table) -> ProfileSandbox:
             raise _wrong(name, ("workspace_roots", path), wanted, "true or false")
     return ProfileSandbox(
         rules=tuple(rules),
-        network_access=network,
-        domains=_domains(name, table.get("network", {})),
+        network_access=enabled,
+        domains=_domains(name, network),
         workspace_roots=tuple(_absolute(name, path) for path, wanted in roots.items() if wanted),
         glob_scan_max_depth=depth,
     )
@@ -232,21 +243,6 @@ def _rule(name: str, place: str, word: Any) -> ProfileRule:
     except re.error:
         raise ProfileError(f"the permission profile `{name}` has the pattern `{place}`, which means nothing") from None
     return ProfileRule(place, access, glob=True)
-
-
-def _network(name: str, table: Any) -> bool:
-    if not isinstance(table, Mapping):
-        raise _wrong(name, ("network",), table, "a table")
-    enabled = table.get("enabled", False)
-    if not isinstance(enabled, bool):
-        raise _wrong(name, ("network", "enabled"), enabled, "true or false")
-    limits = sorted(key for key in table if key != "enabled")
-    if enabled and limits:
-        raise ProfileError(
-            f"the permission profile `{name}` limits the network by {', '.join(f'`{key}`' for key in limits)}, which "
-            "cannot be enforced here: it is open or closed; take the limits out, or set `enabled = false`"
-        )
-    return enabled
 
 
 def _domains(name: str, table: Mapping[str, Any]) -> tuple[tuple[str, bool], ...]:

@@ -222,16 +222,9 @@ def _network(is_open: bool) -> str:
     return "The network can be used." if is_open else "The network is closed."
 
 
-def environment_text(
-    cwd: str,
-    *,
-    shell: str | None = None,
-    date: str | None = None,
-    timezone: str | None = None,
-    git_branch: str | None = None,
-) -> str:
+def environment_text(cwd: str, *, shell: str | None = None, date: str | None = None) -> str:
     """Where the model is; what is not known is left out."""
-    members = {"cwd": cwd, "shell": shell, "current_date": date, "timezone": timezone, "git_branch": git_branch}
+    members = {"cwd": cwd, "shell": shell, "current_date": date}
     lines = (f"  <{name}>{_escaped(text)}</{name}>" for name, text in members.items() if text)
     return "\n".join(("<environment_context>", *lines, "</environment_context>"))
 

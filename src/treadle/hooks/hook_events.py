@@ -1,4 +1,4 @@
-"""The events that hooks are called for, each with what a hook is told: one struct is both the JSON that a command reads
+"""The events that hooks are called for, each with the input of a hook: one struct is both the JSON that a command reads
 on its standard input and the value that a Python function gets. Members are written as the JSON has them.
 
 `subjects` is what the matcher of a hook is held against; None where every hook of the event is called. Nothing is run

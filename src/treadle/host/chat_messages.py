@@ -158,7 +158,7 @@ _LEFT_OUT: Final = "[earlier messages are left out]"
 
 
 def history_text(history: Sequence[Message], *, limit: int = MAX_CHARS) -> str:
-    """The end of a history with its roles, no longer than `limit`; empty when there is nothing to tell.
+    """The end of a history with its roles, no longer than `limit`; empty when there is nothing in it.
 
     The end is kept, because the next message refers to it. What was said is indented, so that a command cannot print
     words of the user, or the end of all of it.

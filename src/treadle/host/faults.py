@@ -289,19 +289,14 @@ def deadline_fault(seconds: float, limit: str) -> Fault:
     return Fault(kind="deadline", message=message, advice=f"A longer limit: Timeouts({limit}=…).", replace_runtime=True)
 
 
-def aborted_fault(reason: str, *, replace_runtime: bool = False) -> Fault:
-    """The turn was ended before it was done.
+def aborted_fault(reason: str) -> Fault:
+    """The turn was ended before it was done, and nobody knows how that has left the runtime.
 
     Args:
         reason: A whole sentence.
-        replace_runtime: Whether the session must open a new runtime.
     """
-    return Fault(
-        kind="aborted",
-        message=clean(reason),
-        advice="Send the message again if it still matters.",
-        replace_runtime=replace_runtime,
-    )
+    advice = "Send the message again if it still matters."
+    return Fault(kind="aborted", message=clean(reason), advice=advice, replace_runtime=True)
 
 
 def refused_fault(runtime: str, doing: str) -> Fault:

@@ -110,7 +110,7 @@ class RuntimeChoice:
             return made
         if self._used:
             raise RuntimeUsedUp(
-                f"The runtime {self.name} was retired, and it cannot be made again because the agent was given an "
+                f"The runtime {self.name} was closed, and it cannot be made again because the agent was given an "
                 "object: give a function that makes one, as HostAgent(runtime=lambda: …)."
             )
         self._used = True

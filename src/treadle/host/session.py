@@ -204,9 +204,7 @@ class Session:
             try:
                 await asyncio.wait({running})
             except asyncio.CancelledError:
-                self._unusable = aborted_fault(
-                    "The turn was cut off before the runtime had ended it.", replace_runtime=True
-                )
+                self._unusable = aborted_fault("The turn was cut off before the runtime had ended it.")
                 await end_tasks({running})
                 raise
             if not running.cancelled():
@@ -224,10 +222,10 @@ class Session:
         except Stopped:
             turn.interrupted = True
             if turn.stop == "closed":
-                turn.fail(aborted_fault("The session was closed while the turn was in flight.", replace_runtime=True))
+                turn.fail(aborted_fault("The session was closed while the turn was in flight."))
         except BaseException:
             # Where this leaves the runtime, nobody knows.
-            self._unusable = aborted_fault("A turn ended with an error of the program.", replace_runtime=True)
+            self._unusable = aborted_fault("A turn ended with an error of the program.")
             raise
         finally:
             self._approver.withdraw()
@@ -238,7 +236,7 @@ class Session:
         if fault is not None and turn.used_tools:
             fault = replace(fault, advice=f"{fault.advice} {_MAYBE_DONE}".strip())
         if turn.replace_runtime:
-            self._unusable = fault or aborted_fault("The runtime has not ended its last turn.", replace_runtime=True)
+            self._unusable = fault or aborted_fault("The runtime has not ended its last turn.")
         if self.opened is not None and turn.thread_id is not None:
             self.opened = replace(self.opened, thread_id=turn.thread_id, provisional=False)
         notices, self.notices = self.notices + turn.notices, []

@@ -151,9 +151,8 @@ class BodyReader:
     Feed it with `receive` as bytes arrive; call `end` when there are no more.
     """
 
-    def __init__(self, *, max_event: int = MAX_EVENT) -> None:
-        self._max_event = max_event
-        self._parser = SseParser(max_event=max_event)
+    def __init__(self) -> None:
+        self._parser = SseParser(max_event=MAX_EVENT)
         self._document: bytearray | None = None
         self._begun = False
 
@@ -165,8 +164,8 @@ class BodyReader:
                 self._document = bytearray()
         if self._document is None:
             return self._parser.receive(data)
-        if len(self._document) + len(data) > self._max_event:
-            raise SseTooLarge(f"the response is larger than {self._max_event} bytes; the rest was not read")
+        if len(self._document) + len(data) > MAX_EVENT:
+            raise SseTooLarge(f"the response is larger than {MAX_EVENT} bytes; the rest was not read")
         self._document += data
         return []
 

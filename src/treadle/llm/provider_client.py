@@ -318,7 +318,7 @@ class Exchange:
         return True
 
     async def aclose(self) -> None:
-        """Give up the rest of the body, and with it the connection, unless all of it has come."""
+        """Close the connection without reading the rest of the body, unless all of it has come."""
         if not self.give_back():
             self._release(reuse=False)
 

@@ -135,7 +135,7 @@ class RateLimiter:
         return leaving
 
     def leave(self, entry: QueueEntry, now: float) -> None:
-        """The response is over, or the request was given up, waiting or not. Idempotent."""
+        """The response is over, or the request was cancelled, waiting or not. Idempotent."""
         if entry.waits:
             self._queue.remove(entry)
         self._running.pop(entry, None)

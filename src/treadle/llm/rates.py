@@ -41,7 +41,7 @@ class QueueEntry(Struct, eq=False):
 
 class FairQueue:
     def __init__(self) -> None:
-        # Also those that were given up, until they come to the front.
+        # Also those that were cancelled, until they come to the front.
         self._heap: list[tuple[int, int, QueueEntry]] = []
         self._next_rounds: dict[str, int] = {}
         self._round = 0

@@ -20,8 +20,7 @@ def __getattr__(name: str) -> object:
 # fmt: off
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
-    from treadle.logs.audit import AuditFailed, AuditLog, fingerprint, set_up_audit
+    from treadle.logs.audit import AuditFailed, AuditLog, REFUSALS_PER_MINUTE, fingerprint, set_up_audit
     from treadle.logs.log_setup import JsonLine, LogFile, LogStream, RotatedFile, TextLine, set_up_logging
     from treadle.logs.metrics import Counter, Gauge, Histogram, MAX_SERIES, count_tokens, render
-    from treadle.logs.refusals import REFUSALS_PER_MINUTE
     from treadle.logs.trace import IDS, new_trace, outgoing, outside, trace_of

@@ -5,13 +5,16 @@ line that stands there was at least tried. Secrets that this process knows, or t
 what was said to a model, and what came back, is not in it.
 
 A line that cannot be written is logged as an error. Where the log is `required`, what it was about is refused instead.
+`RefusalLog` writes who was refused, here and into the usual log.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -28,6 +31,8 @@ FILES: Final = 100
 # Of one value: a command line may be a whole script.
 MAX_TEXT: Final = 4096
 _LOG_AGAIN_S: Final = 60.0
+# Logged one by one; of the others, the next line has the number.
+REFUSALS_PER_MINUTE: Final = 20
 
 
 class AuditFailed(TreadleError):
@@ -110,3 +115,27 @@ def fingerprint(token: str | None) -> str | None:
     import hashlib  # only for an audit log
 
     return None if token is None else hashlib.sha256(token.encode()).hexdigest()[:12]
+
+
+class RefusalLog:
+    """The refusals of one listener, or of one client: who was refused and why. In a flood it has a few of them, so that
+    strangers cannot fill the disk, or push the lines about others out of the files that stay."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._logged: deque[float] = deque(maxlen=REFUSALS_PER_MINUTE)
+        self._not_logged = 0
+
+    def add(self, message: str, event: str, fields: Mapping[str, object]) -> None:
+        """Log it as a warning, and as an event in the audit log."""
+        now = time.monotonic()
+        if len(self._logged) == REFUSALS_PER_MINUTE and now - self._logged[0] < 60:
+            self._not_logged += 1
+            return
+        fields = {**fields, "not_logged": self._not_logged or None}
+        self._logger.warning(message, fields)
+        if log is not None:
+            with contextlib.suppress(AuditFailed):  # it is refused already
+                log.record(event, fields)
+        self._logged.append(now)
+        self._not_logged = 0

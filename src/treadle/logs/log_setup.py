@@ -269,7 +269,13 @@ def set_up_logging(
     if root.handlers:
         return
     problems: list[str] = []
-    levels = _levels(environ.get("TREADLE_LOG", ""), problems)
+    levels: dict[str, str] = {}  # by the name of a logger; that of all others is empty
+    for part in filter(None, (part.strip() for part in environ.get("TREADLE_LOG", "").split(","))):
+        name, _, level = part.rpartition("=")
+        if level.strip().lower() in LEVELS and (name.strip() or "=" not in part):
+            levels[name.strip()] = level.strip().lower()
+        else:
+            problems.append(f"TREADLE_LOG has {part!r}, which is no level; use {_LEVEL_HELP}")
     files = number_of(environ, "TREADLE_LOG_FILES", FILES, problems)
     handler = _handler(environ.get("TREADLE_LOG_FILE", ""), files, problems)
     name = environ.get("TREADLE_LOG_FORMAT", "")
@@ -283,18 +289,6 @@ def set_up_logging(
         logging.getLogger(name).setLevel(level.upper())
     for problem in problems:  # whatever the level: who sets a variable wants to know
         handler.handle(logger.makeRecord(__name__, logging.WARNING, __file__, 0, "%s", (problem,), None))
-
-
-def _levels(text: str, problems: list[str]) -> dict[str, str]:
-    """Levels by the name of a logger; the level of all others has an empty name."""
-    levels: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, level = part.rpartition("=")
-        if level.strip().lower() in LEVELS and (name.strip() or "=" not in part):
-            levels[name.strip()] = level.strip().lower()
-        else:
-            problems.append(f"TREADLE_LOG has {part!r}, which is no level; use {_LEVEL_HELP}")
-    return levels
 
 
 def number_of(environ: Mapping[str, str], name: str, default: int, problems: list[str]) -> int:

@@ -291,21 +291,18 @@ class HttpTransport(McpTransport):
                     problem = f"HTTP {response.status} with {found[:80]} in place of an answer"
                     raise McpError("protocol", f"{problem}; is its url that of an MCP server?")
         if request_id is not None and self._to.awaits(request_id):
-            await self._resume(stream, request_id)
+            # The stream ended without the answer: the server may go on with it where it was.
+            try:
+                if stream.last_id:
+                    await asyncio.sleep(stream.retry_s)
+                    await self._follow(stream, request_id)
+            except McpError:
+                pass  # whatever it is, the call may have been run
+            if self._to.awaits(request_id):
+                raise McpError("closed", "the connection was lost before the answer came")
         if self._listens and self._listening is None and self._version is not None and not self._closed:
             # After the first message that follows the handshake.
             self._listening = asyncio.get_running_loop().create_task(self._listen())
-
-    async def _resume(self, stream: _Stream, request_id: int) -> None:
-        """The stream ended without the answer: the server may go on with it where it was."""
-        try:
-            if stream.last_id:
-                await asyncio.sleep(stream.retry_s)
-                await self._follow(stream, request_id)
-        except McpError:
-            pass  # whatever it is, the call may have been run
-        if self._to.awaits(request_id):
-            raise McpError("closed", "the connection was lost before the answer came")
 
     async def _listen(self) -> None:
         """The GET of the session: what the server sends without being asked."""

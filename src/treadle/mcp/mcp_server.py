@@ -122,7 +122,7 @@ class McpServer:
         self._not_before = 0.0
         self._failures = 0
         self._refreshing = asyncio.Lock()
-        self._retired: set[McpSession] = set()  # that are over, or in which requests are still under way
+        self._replaced: set[McpSession] = set()  # that are over, or in which requests are still under way
         self._closed = False
         self._log_lines: Allowance | None = None
         self._last_line = ""
@@ -157,9 +157,9 @@ class McpServer:
         if starting is not None:
             starting.cancel()
             await asyncio.wait([starting])
-        for each in (*self._retired, *([] if session is None else [session])):
+        for each in (*self._replaced, *([] if session is None else [session])):
             await each.close()
-        self._retired.clear()
+        self._replaced.clear()
         if self.state not in ("disabled", "cancelled"):
             self.state = "notStarted"
         self._failure = None
@@ -179,8 +179,8 @@ class McpServer:
 
     async def _start_up(self) -> None:
         loop = asyncio.get_running_loop()
-        for over in [each for each in self._retired if each.is_idle]:  # such as one whose server has died
-            self._retired.discard(over)
+        for over in [each for each in self._replaced if each.is_idle]:  # such as one whose server has died
+            self._replaced.discard(over)
             await over.close()
         await self._pause()
         self.state, self.error = "starting", None
@@ -283,7 +283,7 @@ class McpServer:
     def _died(self, session: McpSession, reason: str) -> None:
         if self._session is not session:
             return
-        self._retire(session)  # its process has ended, with all that it had started
+        self._replace(session)  # its process has ended, with all that it had started
         self.state = "failed"
         self.error = self._clean(reason)
         logger.warning("an MCP server ended", {"server": self.name, "reason": self.error})
@@ -426,21 +426,21 @@ class McpServer:
                 return await session.request(method, params, result_type, timeout=timeout, on_progress=on_progress)
             except McpError as error:
                 if isinstance(error, SessionLost) or error.kind == "authentication":
-                    self._retire(session)
+                    self._replace(session)
                 if isinstance(error, SessionLost) and attempt == 1:
                     continue
                 if error.kind == "authentication":  # a token that is not good any more
                     self._failed(error, 0.0)
                 raise McpError(error.kind, self._clean(error.message), code=error.code, data=error.data) from None
             finally:
-                if session in self._retired and session.is_idle:
-                    self._retired.discard(session)
+                if session in self._replaced and session.is_idle:
+                    self._replaced.discard(session)
                     await session.close()
         raise McpError("closed", self.error or "the server ended")
 
-    def _retire(self, session: McpSession) -> None:
+    def _replace(self, session: McpSession) -> None:
         """The next request begins another. Others may still be answered in this one, or be refused as well."""
-        self._retired.add(session)
+        self._replaced.add(session)
         if self._session is session:
             self._session = None
 

@@ -154,7 +154,17 @@ class McpConnection:
         elif isinstance(message, Notification):
             self._notified(message)
         elif isinstance(message, Request):
-            self._requested(message)
+            try:
+                if message.method == "tools/call":
+                    self._call(message)
+                else:
+                    self.respond(encode_reply(message.id, self._answer(message), jsonrpc=True), message.id)
+            except RpcError as error:
+                self._refuse(message, error)
+            except msgspec.DecodeError as error:
+                self._refuse(
+                    message, RpcError(INVALID_PARAMS, f"the params of {message.method} cannot be used: {error}")
+                )
         if not self._channel.writable:
             self._channel.pause()  # a client that asks and does not read must wait
 
@@ -179,17 +189,6 @@ class McpConnection:
             return
         if task is not None and not task.cancelling():  # once is enough: a second one would disturb its end
             task.cancel()
-
-    def _requested(self, request: Request) -> None:
-        try:
-            if request.method == "tools/call":
-                self._call(request)
-            else:
-                self.respond(encode_reply(request.id, self._answer(request), jsonrpc=True), request.id)
-        except RpcError as error:
-            self._refuse(request, error)
-        except msgspec.DecodeError as error:
-            self._refuse(request, RpcError(INVALID_PARAMS, f"the params of {request.method} cannot be used: {error}"))
 
     def _refuse(self, request: Request, error: RpcError) -> None:
         self.respond(encode_failure(request.id, error.code, error.message, error.data, jsonrpc=True), request.id)

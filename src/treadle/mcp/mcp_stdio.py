@@ -70,7 +70,12 @@ class StdioTransport(McpTransport):
         self._errors = LineFramer(max_line=MAX_LOG_LINE)
 
     async def open(self, session: McpSession) -> None:
-        self._check_descriptors()
+        # A child needs descriptors of ours, and this process may be able to open only a few more.
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = len(os.listdir("/proc/self/fd")) + PIPES * StdioTransport._starting
+        if limit != resource.RLIM_INFINITY and used + PIPES + RESERVED_FILES > limit:
+            advice = "raise the limit (ulimit -n), or have threads share their servers (share = true)"
+            raise McpError("start", f"{used} files are open, and this process may have {limit}: {advice}")
         StdioTransport._starting += 1
         try:
             self._process = await self._environment.start(self._params)
@@ -81,14 +86,6 @@ class StdioTransport(McpTransport):
         finally:
             StdioTransport._starting -= 1
         self._reading = asyncio.get_running_loop().create_task(self._read(self._process, session))
-
-    def _check_descriptors(self) -> None:
-        """Raises `McpError` when this process can open only a few more files."""
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        used = len(os.listdir("/proc/self/fd")) + PIPES * StdioTransport._starting
-        if limit != resource.RLIM_INFINITY and used + PIPES + RESERVED_FILES > limit:
-            advice = "raise the limit (ulimit -n), or have threads share their servers (share = true)"
-            raise McpError("start", f"{used} files are open, and this process may have {limit}: {advice}")
 
     async def send(self, frame: bytes, request_id: int | None = None) -> None:
         assert self._process is not None

@@ -71,7 +71,13 @@ class OAuthLogin:
         self._found = found
         self._scopes = self._choose_scopes(found)
         self._code = asyncio.get_running_loop().create_future()
-        self._redirect_uri = await self._listen()
+        port = self._config.oauth.callback_port or 0
+        try:
+            self._listener = await asyncio.start_server(self._receive, _HOST, port, limit=_MAX_REQUEST)
+        except OSError as error:
+            why = f"port {port}, where the browser comes back, cannot be used ({error.strerror})"
+            raise OAuthError(why) from None
+        self._redirect_uri = f"http://{_HOST}:{self._listener.sockets[0].getsockname()[1]}{self._path}"
         if self._config.oauth.client_id is not None:
             self._client = OAuthClient(self._config.oauth.client_id)
         else:
@@ -134,15 +140,6 @@ class OAuthLogin:
         await self._http.close()
 
     # --- when the browser comes back ---
-
-    async def _listen(self) -> str:
-        port = self._config.oauth.callback_port or 0
-        try:
-            self._listener = await asyncio.start_server(self._receive, _HOST, port, limit=_MAX_REQUEST)
-        except OSError as error:
-            why = f"port {port}, where the browser comes back, cannot be used ({error.strerror})"
-            raise OAuthError(why) from None
-        return f"http://{_HOST}:{self._listener.sockets[0].getsockname()[1]}{self._path}"
 
     async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request. Whoever calls is anybody on this machine: nothing ends the login but the right answer."""

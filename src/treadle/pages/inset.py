@@ -43,9 +43,9 @@ class InsetPage(HtmlPage):
         return f'<section class="turn">{_head(f"Turn {number}", figures)}'
 
 
-def item_html(item: ThreadItem, page: InsetPage, cwd: str = "") -> str:
+def item_html(item: ThreadItem, page: InsetPage) -> str:
     """The blocks of one item, without the frame."""
-    return "".join(page.block(block) for block in item_blocks(item, cwd))
+    return "".join(page.block(block) for block in item_blocks(item))
 
 
 def turn_html(items: Iterable[ThreadItem], turn: Turn, figures: str) -> str:

@@ -71,9 +71,9 @@ def cut(text: str, limit: int = MAX_TITLE) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def short_output(text: str, limit: int = MAX_OUTPUT) -> str:
+def short_output(text: str) -> str:
     """The end of an output."""
-    return text if len(text) <= limit else f"…{text[-limit:]}"
+    return text if len(text) <= MAX_OUTPUT else f"…{text[-MAX_OUTPUT:]}"
 
 
 def command_title(command: str, cwd: str) -> str:

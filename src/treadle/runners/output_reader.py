@@ -25,13 +25,12 @@ class OutputReader:
     Args:
         engine: Whose lines they are.
         request: What was asked.
-        state: The engine's own state; a new one without it.
     """
 
-    def __init__(self, engine: Engine[Any], request: RunRequest, state: Any = None) -> None:
+    def __init__(self, engine: Engine[Any], request: RunRequest) -> None:
         self._engine = engine
         self._request = request
-        self._state = engine.start(request) if state is None else state
+        self._state = engine.start(request)
         self._framer = LineFramer()
         self._completed: CompletedEvent | None = None
         self._problem: str | None = None  # why it cannot go on

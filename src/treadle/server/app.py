@@ -98,7 +98,7 @@ class AppServer:
     """Use it as `async with AppServer() as server`.
 
     Args:
-        home: Where threads and settings are kept; else `TREADLE_HOME`, `CODEX_HOME` or `~/.treadle`.
+        home: Where threads and settings are stored; else `TREADLE_HOME`, `CODEX_HOME` or `~/.treadle`.
         overrides: Settings as `key=value`, which come before those of `config.toml`.
         environ: The environment, which commands inherit from; else that of this process.
         cwd: The working directory of threads that name none; else that of this process. It must exist.
@@ -396,7 +396,7 @@ class AppServer:
         return self._environ
 
     def key_source(self, provider: ProviderConfig) -> KeySource:
-        """What gives the key of a provider: the one given to this server, if it is for OpenAI, else what is kept.
+        """What gives the key of a provider: the one given to this server, if it is for OpenAI, else what is stored.
 
         Args:
             provider: The provider.

@@ -64,7 +64,7 @@ class ChildThreads:
         finally:  # also when it fails: `discard` finds it then, with what is still on its way into the store
             threads.add(child, subscribers)
         await child.publish_started()
-        child.announce_mcp()
+        child.publish_mcp()
         return child
 
     async def load(self, thread_id: str) -> ThreadHandle:
@@ -82,7 +82,7 @@ class ChildThreads:
                 raise
             threads.add(thread, subscribers)
             await thread.view(with_turns=False, is_fresh=True)
-            thread.announce_mcp()
+            thread.publish_mcp()
             return thread
 
     async def close(self, thread_id: str) -> None:

@@ -361,7 +361,7 @@ class Client:
         if self._waiting_bytes <= MAX_BYTES and len(self._waiting) <= MAX_WAITING:
             return
         if not self.must_not_lose:
-            logger.warning("%s does not read what it is told; the connection is cut", self._channel.peer)
+            logger.warning("%s does not read what it is sent; the connection is cut", self._channel.peer)
             self._channel.abort()
         elif not self._deaf:
             # It asks and does not take the answers: nothing more is read until it does.

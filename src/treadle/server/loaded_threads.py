@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -189,7 +190,7 @@ class LoadedThreads:
             self._sessions.setdefault(thread.session_id, {})[thread.id] = None
             if (parents := self._subscribers.get(thread.parent_id)) is not None:
                 subscribers.clients |= parents.clients
-        thread.on_idle(self._keep_warm)
+        thread.on_idle(partial(self._keep_warm, thread))
         logger.info("thread loaded", {"thread": thread.id, "loaded": len(self._loaded)})
 
     def drop(self, thread: ThreadHandle) -> None:

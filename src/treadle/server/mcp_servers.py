@@ -31,7 +31,6 @@ from treadle.mcp.mcp_messages import (
     SamplingResult,
 )
 from treadle.mcp.mcp_server import McpServer, McpStatus
-from treadle.mcp.mcp_session import McpHandler
 from treadle.protocol.app.extensions import McpServerOauthLoginParams, McpServerOauthLoginResponse
 
 if TYPE_CHECKING:
@@ -75,34 +74,28 @@ class McpServers:
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = SharedServer(key, wanted, session_id)
-            shared.server = self._make(wanted, cwd, shared, shared.status_changed)
+            tokens: ServerTokens | None = None
+            if wanted.url is not None:
+                from treadle.mcp.mcp_http import McpHttp  # loaded with the first server that is reached over HTTP
+                from treadle.mcp.oauth_tokens import ServerTokens
+
+                self._http = self._http or McpHttp()
+                tokens = ServerTokens(self._token_file(wanted), self._http)
+            shared.server = McpServer(  # not started yet
+                wanted,
+                environment=self._server.environment,
+                environ=self._server.environ,
+                cwd=cwd,
+                handler=shared,
+                client=McpClientInfo(name="treadle", title="Treadle", version=__version__),
+                tokens=tokens,
+                http=self._http,
+                on_status=shared.status_changed,
+            )
         return shared
 
     def _of(self, server: McpServer) -> SharedServer | None:
         return next((shared for shared in self._shared.values() if shared.server is server), None)
-
-    def _make(
-        self, config: McpServerConfig, cwd: str, handler: McpHandler, on_status: Callable[[McpStatus], None]
-    ) -> McpServer:
-        """A server that is not started yet."""
-        tokens: ServerTokens | None = None
-        if config.url is not None:
-            from treadle.mcp.mcp_http import McpHttp  # loaded with the first server that is reached over HTTP
-            from treadle.mcp.oauth_tokens import ServerTokens
-
-            self._http = self._http or McpHttp()
-            tokens = ServerTokens(self._token_file(config), self._http)
-        return McpServer(
-            config,
-            environment=self._server.environment,
-            environ=self._server.environ,
-            cwd=cwd,
-            handler=handler,
-            client=McpClientInfo(name="treadle", title="Treadle", version=__version__),
-            tokens=tokens,
-            http=self._http,
-            on_status=on_status,
-        )
 
     async def disconnect(self, server: McpServer, user: ThreadServer) -> None:
         if (shared := self._of(server)) is not None:

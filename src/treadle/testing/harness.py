@@ -186,7 +186,7 @@ class HarnessClient:
         self._news = asyncio.Event()
         self._waiters: dict[int, asyncio.Future[Json]] = {}
         self._numbers = itertools.count(1)
-        self._channel = DirectChannel(lambda frames: self._received(*frames))
+        self._channel = DirectChannel(self._received)
         server.accept(self._channel, must_not_lose=True)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Json:

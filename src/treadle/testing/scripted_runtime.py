@@ -203,7 +203,7 @@ class ScriptedRuntime:
     def _called(self, method: str) -> None:
         self.calls.append(method)
         if self.closed:
-            raise RuntimeFault(Fault(kind="dead", message="The scripted runtime is closed.", retire=True))
+            raise RuntimeFault(Fault(kind="dead", message="The scripted runtime is closed.", replace_runtime=True))
 
     async def _begin(self, script: Script) -> None:
         # What is left of an earlier turn is no event of this one.

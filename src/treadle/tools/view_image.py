@@ -1,6 +1,6 @@
 """`load_image`: an image file as a data URL, for a model to look at.
 
-Owns which kinds of images there are and the limit. The kind is told by the content: names lie.
+Owns which kinds of images there are and the limit. The kind follows from the content: names lie.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 from msgspec import structs
 
 from treadle.logs import audit
+from treadle.logs.audit import RefusalLog
 from treadle.logs.metrics import REFUSED, Gauge, render
-from treadle.logs.refusals import RefusalLog
 from treadle.transport.address import Address, ListenError
 from treadle.transport.channel import Channel
 from treadle.transport.sockets import Peer, peer_of, set_nodelay, tcp_socket, unix_socket
@@ -81,8 +81,8 @@ HttpHandler: TypeAlias = Callable[[Head, Callable[[], None]], asyncio.Protocol]
 The function is to be called when the connection was lost."""
 
 
-class Door(Protocol):
-    """Who else comes in, at a path and with a token of their own; without a token nobody. The query says who it is."""
+class DialIn(Protocol):
+    """Others who connect, at a path and with a token of their own; without a token nobody. The query says who it is."""
 
     path: str
     token: str | None
@@ -110,10 +110,10 @@ class Listener:
         http: HttpHandler | None = None,
         metrics: Callable[[], Iterable[Gauge]] = tuple,
         tls: TlsFiles | None = None,
-        door: Door | None = None,
+        dial_in: DialIn | None = None,
     ) -> None:
         self.address = address
-        self.door = door
+        self.dial_in = dial_in
         self.access: AccessControl = access
         self.accept = accept
         self.text_only = text_only
@@ -295,18 +295,18 @@ async def listen(
     metrics: Callable[[], Iterable[Gauge]] = tuple,
     tls: TlsFiles | None = None,
     named: tuple[NamedToken, ...] = (),
-    door: Door | None = None,
+    dial_in: DialIn | None = None,
 ) -> Listener:
     """Listen and call `accept` with every channel that passes the handshake.
 
     `any_path`: a WebSocket may be opened at every path that is not for health. `text_only`: binary messages are
     ignored. `http`: a path, and who answers the requests to it. `metrics`: what is true now of what is served, for
     `/metrics`. `tls`: the certificate, for `wss`. `named`: tokens with names, in place of one; a channel's `token_name`
-    then says which. `door`: who else comes in, not by `accept`.
+    then says which. `dial_in`: others who connect, who are not given to `accept`.
     """
     access = AccessControl(token, health_paths, any_path, http_path=None if http is None else http[0], named=named)
-    if door is not None:
-        access = structs.replace(access, door_path=door.path, door_token=door.token)
+    if dial_in is not None:
+        access = structs.replace(access, dial_in_path=dial_in.path, dial_in_token=dial_in.token)
     if (tls is None) is (address.scheme == "wss"):
         raise ListenError(
             f"cannot listen on {address}: --tls-cert FILE and --tls-key FILE are for wss://, which needs both"
@@ -329,7 +329,7 @@ async def listen(
     if audit.log is not None:
         names = ", ".join(each.name for each in named) or None
         audit.log.record("listening", {"address": str(address), "token": audit.fingerprint(token), "tokens": names})
-    return Listener(sock, address, access, accept, text_only, None if http is None else http[1], metrics, tls, door)
+    return Listener(sock, address, access, accept, text_only, None if http is None else http[1], metrics, tls, dial_in)
 
 
 class _Handshake(asyncio.Protocol):
@@ -385,10 +385,10 @@ class _Handshake(asyncio.Protocol):
         answer = self._listener.access.answer(head, certificate)
         if answer is METRICS:
             answer = HandshakeAnswer(HTTPStatus.OK, render(self._listener.gauges()))
-        door, query = self._listener.door if answer.door else None, ""
-        if door is not None:
+        dial_in, query = self._listener.dial_in if answer.dial_in else None, ""
+        if dial_in is not None:
             query = head.start.partition("?")[2].rpartition(" ")[0]
-            answer = door.refusal(query) or answer
+            answer = dial_in.refusal(query) or answer
         limit = self._listener.max_connections
         if answer.status not in (HTTPStatus.SWITCHING_PROTOCOLS, HANDED_OVER.status):
             self.refuse(answer)
@@ -414,10 +414,10 @@ class _Handshake(asyncio.Protocol):
             channel.connection_made(transport)
             if rest:
                 channel.data_received(rest)
-            if door is None:
+            if dial_in is None:
                 listener.accept(channel)
             else:
-                door.accept(channel, query)
+                dial_in.accept(channel, query)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.handshakes.pop(self, None)

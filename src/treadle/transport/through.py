@@ -49,7 +49,7 @@ def opener(command: Sequence[str]) -> Callable[[], Awaitable[Channel]]:
     return open_channel
 
 
-async def connect_through(command: Sequence[str], *, deadline_s: float = OPEN_S) -> StreamChannel:
+async def connect_through(command: Sequence[str]) -> StreamChannel:
     """Run a program and shake hands with the server behind it. Raises `ChannelClosed` with the reason."""
     ours, its = socket.socketpair()
     ours.setblocking(False)
@@ -65,7 +65,7 @@ async def connect_through(command: Sequence[str], *, deadline_s: float = OPEN_S)
     program = _Program(child, command[0])
     upgrade = Upgrade.new("localhost", "/", None, "")
     try:
-        async with asyncio.timeout(deadline_s):
+        async with asyncio.timeout(OPEN_S):
             _, opening = await asyncio.get_running_loop().create_connection(
                 lambda: ClientOpening(upgrade, command[0], lambda: _ThroughChannel(program)), sock=ours
             )
@@ -80,7 +80,7 @@ async def connect_through(command: Sequence[str], *, deadline_s: float = OPEN_S)
         raise ChannelClosed(f"{command[0]}: {complaint}" if complaint else str(error)) from None
     except TimeoutError:
         await program.end()
-        raise ChannelClosed(f"{command[0]}: no answer within {deadline_s:g} s") from None
+        raise ChannelClosed(f"{command[0]}: no answer within {OPEN_S:g} s") from None
     except BaseException:
         program.end()
         raise

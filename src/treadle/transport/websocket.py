@@ -271,14 +271,14 @@ def split_head(buffer: bytes) -> tuple[Head, bytes] | None:
 
 class HandshakeAnswer(Struct, frozen=True):
     """The answer to a request: an upgrade, which has its proof in `accept`, or a status and a text for the client.
-    `token_name` says whose token came with an upgrade, where tokens have names; `door` whether it was at that."""
+    `token_name` says whose token came with an upgrade, where tokens have names; `dial_in` whether it was at that."""
 
     status: HTTPStatus
     text: str = ""
     advice: str = ""
     accept: str = ""
     token_name: str = ""
-    door: bool = False
+    dial_in: bool = False
 
     def __bytes__(self) -> bytes:
         if self.status != HTTPStatus.SWITCHING_PROTOCOLS:
@@ -304,8 +304,8 @@ class AccessControl(Struct, frozen=True):
     resuming: bool = False
     http_path: str | None = None
     named: tuple[NamedToken, ...] = ()
-    door_path: str | None = None
-    door_token: str | None = None
+    dial_in_path: str | None = None
+    dial_in_token: str | None = None
     """Whoever connects at that path needs that token, and no other will do. Without one it is closed."""
 
     def __repr__(self) -> str:
@@ -336,8 +336,8 @@ class AccessControl(Struct, frozen=True):
                 return HandshakeAnswer(HTTPStatus.UNAUTHORIZED, f"{given} token", _ADVICE)
             return SHUTTING_DOWN if self.draining else HANDED_OVER
         accept = _accept(head, method, target, version)
-        if path == self.door_path:
-            return self._answer_at_door(head, accept)
+        if path == self.dial_in_path:
+            return self._answer_dial_in(head, accept)
         known = path == "/" or self.any_path
         if accept is None and known:
             return HandshakeAnswer(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)")
@@ -351,17 +351,17 @@ class AccessControl(Struct, frozen=True):
         name = "" if client is None else client.name
         return HandshakeAnswer(HTTPStatus.SWITCHING_PROTOCOLS, accept=accept, token_name=name)
 
-    def _answer_at_door(self, head: Head, accept: str | None) -> HandshakeAnswer:
-        if self.door_token is None:
+    def _answer_dial_in(self, head: Head, accept: str | None) -> HandshakeAnswer:
+        if self.dial_in_token is None:
             return HandshakeAnswer(HTTPStatus.NOT_FOUND, "nobody is taken here: the server has no token for it")
         if accept is None:
             return HandshakeAnswer(HTTPStatus.BAD_REQUEST, "expected a WebSocket upgrade (version 13)")
         bearer = _bearer(head)
-        if not hmac.compare_digest(bearer.encode("latin-1"), self.door_token.encode()):
+        if not hmac.compare_digest(bearer.encode("latin-1"), self.dial_in_token.encode()):
             return HandshakeAnswer(HTTPStatus.UNAUTHORIZED, f"{'wrong' if bearer else 'missing'} token")
         if self.draining:
             return SHUTTING_DOWN
-        return HandshakeAnswer(HTTPStatus.SWITCHING_PROTOCOLS, accept=accept, door=True)
+        return HandshakeAnswer(HTTPStatus.SWITCHING_PROTOCOLS, accept=accept, dial_in=True)
 
     def _given(
         self, head: Head, path: str, certificate: str | None

@@ -33,7 +33,7 @@ def test_a_socket_that_is_never_read_is_cut_off(shared_server: Program, shared_h
         assert client.run(client.start_thread())["status"] == "completed"
         sender.join(60)  # it ends when the connection does
         assert not sender.is_alive()
-        assert "does not read what it is told" in shared_server.stderr
+        assert "does not read what it is sent" in shared_server.stderr
         assert client.call("thread/loaded/list")["data"]
     assert resident_bytes(shared_server.pid) < 400 << 20
 

@@ -29,8 +29,8 @@ class Client:
         self.connection = McpConnection(self.channel, tools)
         self._number = 0
 
-    def _received(self, frames: list[bytes]) -> None:
-        self.messages += map(json.loads, frames)
+    def _received(self, frame: bytes) -> None:
+        self.messages.append(json.loads(frame))
         self._arrived.set()
 
     def send(self, message: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from treadle.client import NotJson, ShapeError, convert, is_wrapped, json_schema, object_schema, read
+from treadle.client import NotJson, ShapeError, convert, is_wrapped, object_schema, read, strict_schema
 
 
 class Colour(Enum):
@@ -120,7 +120,7 @@ STRICT_ITEM = _closed(
 
 def test_a_strict_schema_is_closed_and_requires_everything() -> None:
     item = {**STRICT_ITEM, "description": "Something on sale."}
-    assert json_schema(Order, strict=True) == _closed(
+    assert strict_schema(Order) == _closed(
         {
             "items": {"type": "array", "items": item},
             "main": {**STRICT_ITEM, "description": "the important one"},
@@ -131,14 +131,14 @@ def test_a_strict_schema_is_closed_and_requires_everything() -> None:
 
 
 def test_a_plain_schema_leaves_optional_what_has_a_default() -> None:
-    schema = json_schema(Item, strict=False)
+    schema = object_schema({"item": Item}, [])["properties"]["item"]
     assert schema["required"] == ["name"]
     assert schema["properties"]["price"]["default"] == 0.0
     assert "additionalProperties" not in schema
 
 
 def test_recursive_types_keep_their_definitions_and_an_object_at_the_root() -> None:
-    schema = json_schema(Node, strict=True)
+    schema = strict_schema(Node)
     node = _closed(
         {
             "label": {"type": "string"},
@@ -201,12 +201,12 @@ def test_recursive_types_keep_their_definitions_and_an_object_at_the_root() -> N
 )
 def test_what_is_no_object_is_wrapped(type_: Any, inner: dict[str, Any]) -> None:
     assert is_wrapped(type_)
-    assert json_schema(type_, strict=True) == _closed({"value": inner})
+    assert strict_schema(type_) == _closed({"value": inner})
 
 
 def test_a_typed_dict_is_an_object() -> None:
     assert not is_wrapped(Address)
-    assert json_schema(Address, strict=True) == _closed({"street": {"type": "string"}})
+    assert strict_schema(Address) == _closed({"street": {"type": "string"}})
 
 
 @pytest.mark.parametrize(
@@ -223,17 +223,17 @@ def test_a_typed_dict_is_an_object() -> None:
 )
 def test_what_cannot_be_strict_is_refused_with_advice(type_: Any, said: str) -> None:
     with pytest.raises(TypeError, match=said):
-        json_schema(type_, strict=True)
+        strict_schema(type_)
 
 
 def test_members_called_like_keywords_of_schemas_stay() -> None:
     names = ["title", "default", "properties", "anyOf", "description", "items"]
-    schema = json_schema(make_dataclass("Odd", [(name, int) for name in names]), strict=True)
+    schema = strict_schema(make_dataclass("Odd", [(name, int) for name in names]))
     assert schema == _closed({name: {"type": "integer"} for name in names})
 
 
 def test_the_definitions_of_a_model_do_not_meet_those_of_others() -> None:
-    schema = json_schema(Visit, strict=True)
+    schema = strict_schema(Visit)
     assert schema == _closed(
         {
             "where": _closed({"town": {"type": "string"}}),
@@ -253,7 +253,7 @@ def test_words_of_pydantic_that_model_servers_do_not_know() -> None:
             }
             return {"type": "object", "properties": members, "required": [], "additionalProperties": True}
 
-    assert json_schema(Model, strict=True) == _closed(
+    assert strict_schema(Model) == _closed(
         {
             "either": {"anyOf": [{"const": "a", "type": "string"}, {"type": "integer"}]},
             "alias": {"type": "string", "description": "so"},
@@ -377,7 +377,7 @@ def _larger(kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def test_any_value_of_any_type_fits_its_strict_schema_and_comes_back(kind: Any, data: st.DataObject) -> None:
     type_, values = kind
     value = data.draw(values)
-    schema = json_schema(type_, strict=True)
+    schema = strict_schema(type_)
     sent = msgspec.to_builtins({"value": value} if is_wrapped(type_) else value)
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)

@@ -178,7 +178,7 @@ def test_a_directory_or_a_pipe_is_no_login(tmp_path: Path) -> None:
     login = Login(tmp_path)
     assert login.api_key() is None
     assert login.warning() is not None
-    with pytest.raises(ConfigError, match="cannot be kept"):
+    with pytest.raises(ConfigError, match="cannot be stored"):
         login.set_api_key(KEY)
     with pytest.raises(ConfigError, match="cannot be removed"):
         login.logout()

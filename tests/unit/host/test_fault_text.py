@@ -88,7 +88,7 @@ def test_weak_words_do_not_count_on_standard_error(text: str) -> None:
         quiet_fault("codex", 90),
         deadline_fault(600, "idle"),
         deadline_fault(600, "turn"),
-        aborted_fault("It was closed.", replace_runtime=True),
+        aborted_fault("It was closed."),
     ],
 )
 def test_a_runtime_that_is_of_no_use_any_more_says_what_to_do(fault: Fault) -> None:

@@ -305,7 +305,7 @@ async def test_a_missing_key_fails_before_anything_is_sent(server: ModelServer) 
 
 
 async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.provider_model.BodyReader.__init__.__kwdefaults__", {"max_event": 1000})
+    monkeypatch.setattr("treadle.http.sse.MAX_EVENT", 1000)
     server.play(chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], then="hang", ended=False))
     model = model_at(server)
     events, error = await failure(model)
@@ -317,7 +317,7 @@ async def test_a_huge_event_is_refused(server: ModelServer, monkeypatch: pytest.
 
 
 async def test_a_huge_event_is_refused_when_it_comes(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.llm.provider_model.BodyReader.__init__.__kwdefaults__", {"max_event": 1000})
+    monkeypatch.setattr("treadle.http.sse.MAX_EVENT", 1000)
     too_large = chunked([*sse(*text_events("ab"))[:3], b"data: " + b"x" * 2000], ended=False)
     server.play(Reply(too_large.pieces, "hang", last_when_told=True))
     model = model_at(server)

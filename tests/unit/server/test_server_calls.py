@@ -45,7 +45,7 @@ class Recorder(Client):
     """What it is answered, by request."""
 
     def __init__(self, server: AppServer) -> None:
-        super().__init__(server, DirectChannel(lambda frames: None))
+        super().__init__(server, DirectChannel(lambda _: None))
         self.answers: dict[int, Any] = {}
 
     def send_event(self, event: Event) -> None: ...
@@ -106,7 +106,7 @@ async def test_an_answer_that_has_no_json_is_an_error(
     monkeypatch.setattr(ROUTES["model/list"], "handler", later if is_async else lambda call: answer)
     monkeypatch.setattr(ROUTES["model/list"], "is_async", is_async)
     sent: list[bytes] = []
-    client = Client(server, DirectChannel(lambda frames: sent.extend(frames)))
+    client = Client(server, DirectChannel(sent.append))
     client.initialized = True
     client.receive(7, "model/list", Raw(b"{}"))
     async with asyncio.timeout(WAIT_S):

@@ -27,7 +27,7 @@ class Recorder(Client):
     """A client on a wire; what it is refused."""
 
     def __init__(self, server: AppServer) -> None:
-        super().__init__(server, DirectChannel(lambda frames: None))
+        super().__init__(server, DirectChannel(lambda _: None))
         self.initialized = self.experimental = True
         self.refused: list[RpcError] = []
 

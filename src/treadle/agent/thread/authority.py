@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct, structs
 
-from treadle.agent.thread.thread_state import Settings, Workplace
+from treadle.agent.thread.thread_state import Settings
 from treadle.errors import ExecError
 from treadle.execution.sandbox.policy import Policy, policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import Confinement, without_writing
@@ -213,10 +213,6 @@ def limits_of_parent(settings: Settings, parent: Settings) -> dict[str, Any]:
     return {**changes, "sandbox": allowed if fits else without_writing(allowed), "profile": None}
 
 
-def _is_place(place: Workplace, settings: Settings) -> bool:
-    return place.environment == settings.environment
-
-
 def _policy(sandbox: Sandbox | None, settings: Settings) -> Policy | None:
     """What a sandbox of these settings says about files, also on another machine. Blocking. Raises `ExecError`."""
     if settings.remote is None:
@@ -287,7 +283,8 @@ def _allows(settings: Settings, started: _Started) -> bool:
         return False  # it would have been asked for
     try:
         if started.settings.environment != settings.environment:
-            settings = next(settings.at(each) for each in settings.workplaces if _is_place(each, started.settings))
+            place = started.settings.environment
+            settings = next(settings.at(each) for each in settings.workplaces if each.environment == place)
         now = _policy(confined_to(settings), settings)
     except (ExecError, StopIteration):
         return False

@@ -184,9 +184,9 @@ def history_after(summary: str, items: Sequence[Raw]) -> list[dict[str, Any] | R
     """
     prefix = {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": SUMMARY_PREFIX}]}
     # In the role of who wrote it: it may repeat what a web page or a file said, and that must not become an order.
-    told = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": summary}]}
+    summed_up = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": summary}]}
     # What the user said is last, so that the model answers to that, and not to its own words.
-    return [prefix, told, *kept_messages(items)]
+    return [prefix, summed_up, *kept_messages(items)]
 
 
 def kept_messages(items: Sequence[Raw]) -> list[Raw]:

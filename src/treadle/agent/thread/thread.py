@@ -181,7 +181,7 @@ class Thread:
         self._model_facts: tuple[Config, str, ModelFacts] | None = None
         # By provider and model: what the server says of the window; 0 when it says nothing, None while it is asked.
         self._windows: dict[tuple[str, str], int | None] = {}
-        self._left: Settings | None = None  # with another environment, which the model has not been told of
+        self._left: Settings | None = None  # with another environment, which the model does not know of yet
         self._failed = False  # the last turn did
         self._warned: set[str] = set()  # texts of ours, so they are few
         self._holds = 0

@@ -1,8 +1,8 @@
 """`Children`: the sub-agents of a thread. They are started, spoken to, waited for and closed here, and here the model
-of the thread is told how they ended.
+of the thread is sent how they ended.
 
-A child is an ordinary thread. What its parent stores of it is a `Child` in its own state. An end is told once, whenever
-which process dies, because nothing is queued: what is pending follows from what is stored.
+A child is an ordinary thread. What its parent stores of it is a `Child` in its own state. An end is reported once,
+whenever which process dies, because nothing is queued: what is pending follows from what is stored.
 
     child   its turn ends and is stored ─▶ the server says so (`note_end`); after a restart the store does (`look`)
     parent  before it asks its model: is the last turn of a child that has ended newer than the one that was seen? Then
@@ -151,13 +151,13 @@ class Children:
 
     def look_again(self, *, everywhere: bool) -> None:
         """Another server may have had the thread, and others may have children that do not work here: what is known of
-        these is not known any more, but for ends that the model has still to be told of."""
+        these is not known any more, but for ends that are still to be reported to the model."""
         news = self.pending()
         for child_id in [each for each in self._ended if everywhere or not (self._is_running(each) or each in news)]:
             del self._ended[child_id]
 
     def pending(self) -> list[str]:
-        """The children whose end the model was not told of."""
+        """The children whose end was not reported to the model."""
         return [
             child_id
             for child_id, child in self._thread.state.children.items()
@@ -165,19 +165,19 @@ class Children:
         ]
 
     async def deliver(self, turn: Turn) -> bool:
-        """Tell the model of the ends that it was not told of; whether there were any."""
-        self._returned.clear()  # those of calls that were interrupted, which the model was not told of
+        """Report to the model the ends that it does not know of; whether there were any."""
+        self._returned.clear()  # those of calls that were interrupted, which were not reported
         await self.look()
         ends = {child_id: await self._end(child_id) for child_id in self.pending()}
         if ends:
-            told = [user_message(notification(child_id, end.status)) for child_id, end in ends.items()]
+            reports = [user_message(notification(child_id, end.status)) for child_id, end in ends.items()]
             self._see(ends, turn)
-            self._thread.journal.write(*turn.add_history(told), self._thread.save())
+            self._thread.journal.write(*turn.add_history(reports), self._thread.save())
         return bool(ends)
 
     def _see(self, ends: dict[str, _End], turn: Turn) -> None:
-        """Record that the model is told of these ends, by what is written together with the state. What the children
-        have used since the last time is counted."""
+        """Record that these ends are reported to the model, by what is written together with the state. What the
+        children have used since the last time is counted."""
         thread = self._thread
         children, usage, spent = self._open, thread.state.usage, 0
         for child_id, end in ends.items():
@@ -402,8 +402,8 @@ class Children:
                 self._thread.services.spawn(child.interrupt(params), f"interrupting the sub-agent {child_id}")
 
     def cut(self, first: int) -> None:
-        """The turns of the thread from `first` on are removed, so its model knows nothing of what was started or told
-        in them: those children are closed, and these ends are told again."""
+        """The turns of the thread from `first` on are removed, so its model knows nothing of what was started or
+        reported in them: those children are closed, and these ends are reported again."""
         thread = self._thread
         known: dict[str, Child] = {}
         for child_id, child in thread.state.children.items():
@@ -424,10 +424,10 @@ class Children:
 
 
 def notification(child_id: str, status: ChildStatus) -> str:
-    """The message that tells the model of an end."""
-    told = msgspec.json.encode({"agent_path": child_id, "status": status.for_model}).decode()
-    told = told.replace("</", "<\\/")  # what the child said must not end the notification
-    return f"{NOTIFICATION}\n{told}\n</subagent_notification>"
+    """The message that reports an end to the model."""
+    report = msgspec.json.encode({"agent_path": child_id, "status": status.for_model}).decode()
+    report = report.replace("</", "<\\/")  # what the child said must not end the notification
+    return f"{NOTIFICATION}\n{report}\n</subagent_notification>"
 
 
 async def _read_end(store: Store, child_id: str, turn_id: str) -> tuple[ChildStatus, Usage]:

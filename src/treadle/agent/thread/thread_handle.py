@@ -298,7 +298,8 @@ class ThreadHandle:
         await self._answer_first(work, f"shell command of {self.id}")
 
     async def approve_denied_action(self, event: Any) -> None:
-        """The user allows what the automatic reviewer denied, once; the model is told so. `event` names the review."""
+        """The user allows what the automatic reviewer denied, once, and the model gets a message about it. `event`
+        names the review."""
         review_id = event.get("id") if isinstance(event, dict) else None
         if not isinstance(review_id, str):
             raise RpcError(INVALID_REQUEST, "event must be an object with the `id` of a review")
@@ -315,10 +316,10 @@ class ThreadHandle:
         if (mcp := self._thread.mcp) is not None:
             await mcp.start_required()
 
-    def announce_mcp(self) -> None:
+    def publish_mcp(self) -> None:
         """Publish how the MCP servers are that were started before anybody could hear of it."""
         if (mcp := self._thread.mcp) is not None:
-            mcp.announce()
+            mcp.publish_states()
 
     async def mcp_statuses(self, params: ListMcpServerStatusParams) -> list[McpServerStatus]:
         if (mcp := self._thread.mcp) is None:
@@ -755,9 +756,9 @@ class ThreadHandle:
 
     # --- memory ---
 
-    def on_idle(self, action: Callable[[ThreadHandle], None]) -> None:
+    def on_idle(self, action: Callable[[], None]) -> None:
         """`action` is called whenever nothing writes the thread any more."""
-        self._thread.on_idle(lambda: action(self))
+        self._thread.on_idle(action)
 
     @property
     def history_weight(self) -> int | None:

@@ -99,20 +99,17 @@ class ThreadMcp:
         """Those of the settings as they are now, also disabled ones; started or not."""
         configs = self._thread.mcp_configs
         if configs is not self._configs and not self._closed:
-            self._adopt(configs)
+            before, self._servers, self._configs = self._servers, {}, configs
+            for name, config in configs.items():
+                server = before.get(name)
+                if server is not None and connection_of(config) == connection_of(server.config):
+                    server.config = config
+                    self._servers[name] = before.pop(name)
+                else:
+                    self._servers[name] = ThreadServer(self._thread, config)
+            for server in before.values():
+                self._thread.services.spawn(server.close(), f"end of MCP server {server.config.name}")
         return self._servers
-
-    def _adopt(self, configs: Mapping[str, McpServerConfig]) -> None:
-        before, self._servers, self._configs = self._servers, {}, configs
-        for name, config in configs.items():
-            server = before.get(name)
-            if server is not None and connection_of(config) == connection_of(server.config):
-                server.config = config
-                self._servers[name] = before.pop(name)
-            else:
-                self._servers[name] = ThreadServer(self._thread, config)
-        for server in before.values():
-            self._thread.services.spawn(server.close(), f"end of MCP server {server.config.name}")
 
     async def prepare(self) -> None:
         """Before the first request of a turn: start what is not started yet, and wait for it."""
@@ -182,7 +179,7 @@ class ThreadMcp:
         for server in self._servers.values():
             server.roots_changed()
 
-    def announce(self) -> None:
+    def publish_states(self) -> None:
         """The thread has become known: publish how the servers are that were started before."""
         for server in self._servers.values():
             if server.state in ("connected", "failed", "authenticationRequired"):
@@ -201,7 +198,7 @@ class ThreadMcp:
         return made
 
     async def specs(self) -> tuple[Raw, ...]:
-        """What the model is told of now."""
+        """The specifications that the model is sent now."""
         settings, facts = self._thread.settings, self._thread.model_facts
         provider = self._thread.services.config_for(settings).providers.get(settings.model_provider)
         knows_it = provider is not None and provider.wire_api == "responses" and provider.namespaces
@@ -272,7 +269,9 @@ class ThreadServer:
         if self._closed:
             raise McpError("closed", "the thread has ended, and its MCP servers with it")
         if self._connection is None:
-            self._connection = self._thread.services.mcp.connect(self.config, self._cwd, self)
+            services, settings = self._thread.services, self._thread.settings
+            cwd = settings.cwd if settings.remote is None else services.cwd  # it starts on this machine
+            self._connection = services.mcp.connect(self.config, cwd, self)
         return self._connection
 
     @property
@@ -483,12 +482,6 @@ class ThreadServer:
         """One of all threads has no roots of its own: it asks for those of whoever calls it."""
         if self._connection is not None and not self.config.share:
             self._connection.roots_changed()
-
-    @property
-    def _cwd(self) -> str:
-        """Where the server starts, on this machine."""
-        settings = self._thread.settings
-        return settings.cwd if settings.remote is None else self._thread.services.cwd
 
     def roots(self) -> list[Root]:
         settings = self._thread.settings

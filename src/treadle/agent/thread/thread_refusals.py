@@ -83,6 +83,6 @@ def cursor_ahead(after_seq: int, last_seq: int) -> RpcError:
     take."""
     text = (
         f"afterSeq {after_seq} is beyond the last event of this thread ({last_seq}): it is not a number that this "
-        "thread has told; read the thread anew (thread/resume) and go on from the seq that it gives"
+        "thread has published; read the thread anew (thread/resume) and go on from the seq that it gives"
     )
     return RpcError(INVALID_REQUEST, text, {"kind": "cursorAhead", "lastSeq": last_seq})

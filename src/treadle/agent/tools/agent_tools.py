@@ -50,7 +50,7 @@ MAX_WAIT_MS: Final = 3_600_000
 MAX_TARGETS: Final = 256
 
 
-# --- what a model is told ---------------------------------------------------------------------------------------------
+# --- what a model reads -----------------------------------------------------------------------------------------------
 
 
 _SPAWN: Final = (
@@ -431,8 +431,8 @@ async def _wait(call: ToolCall) -> str:
     found = {child_id: each.status for child_id, each in ends.items()}
     failed = any(status.word in ("notFound", "errored") for status in found.values())
     item.complete(found, failed=failed)
-    told = {child_id: status.for_model for child_id, status in found.items()}
-    return _json({"status": told, "timed_out": not found})
+    ended = {child_id: status.for_model for child_id, status in found.items()}
+    return _json({"status": ended, "timed_out": not found})
 
 
 async def _close(call: ToolCall) -> str:

@@ -153,7 +153,7 @@ def mcp_use(call_id: str, server: str, tool: str, arguments: Any) -> ToolUse:
 
 class ApprovalQuestion(Struct, frozen=True):
     """The question to the user. `params` is called when the question is open: the thread waits from then on. `use` is
-    what hooks are told that may answer first. `action` is called when a reviewer is asked instead; without it the
+    what hooks are given that may answer first. `action` is called when a reviewer is asked instead; without it the
     question is always the user's. `read` says what an answer means."""
 
     method: str

@@ -1,4 +1,4 @@
-"""`BUILT_IN`: our own tools, in the order in which a model is told of them. A new tool gets a class and a line there.
+"""`BUILT_IN`: our own tools, in the order in which a model reads them. A new tool gets a class and a line there.
 
 Each tool has its arguments, its specification and what it does. Running a command is in `command_call`, applying a
 patch in `patch_call`: both are loaded with the first call.

@@ -86,7 +86,10 @@ class CommandCall:
         escalated = self._arguments.sandbox_permissions == "require_escalated"
         try:
             if not self._place.is_local:
-                await self._find_shell()
+                # The command runs in the shell of its machine.
+                machine = self._thread.services.machine(self._place.environment)
+                self._argv = self._words(self._arguments.shell or await machine.shell())
+                self._item = structs.replace(self._item, command=shown(self._argv))
             elif may_write(self._settings.in_force):
                 self._protects = await can_protect()
             sandbox = await turn_sandbox(self._turn, self._settings, protect=self._protects)
@@ -101,12 +104,6 @@ class CommandCall:
         if outcome == "refused":
             return self._approval.denied(outcome)  # without an item: nothing was begun
         return await self._after(outcome, wanted)
-
-    async def _find_shell(self) -> None:
-        """The command runs in the shell of its machine. Raises `ExecError` when that cannot be reached."""
-        machine = self._thread.services.machine(self._place.environment)
-        self._argv = self._words(self._arguments.shell or await machine.shell())
-        self._item = structs.replace(self._item, command=shown(self._argv))
 
     async def _after(self, outcome: Outcome, sandbox: Sandbox | None) -> str:
         """Go on as it was decided."""

@@ -253,16 +253,13 @@ class McpToolCall:
         if mode == "auto" and outcome in ("acceptForSession", "acceptAlways"):
             authority.mcp_tools.add(key)
         if mode == "auto" and outcome == "acceptAlways":
-            await self._store_approval()
+            problem = await self._thread.services.mcp.approve_always(self._name, self._tool.name)
+            if problem is not None:
+                self._turn.report.warning(
+                    f"`{self._name}/{self._tool.name}` is allowed for this session only: the approval was not stored, "
+                    f"because {problem}."
+                )
         return None
-
-    async def _store_approval(self) -> None:
-        problem = await self._thread.services.mcp.approve_always(self._name, self._tool.name)
-        if problem is not None:
-            self._turn.report.warning(
-                f"`{self._name}/{self._tool.name}` is allowed for this session only: the approval was not stored, "
-                f"because {problem}."
-            )
 
     def _question(self, *, may_persist: bool) -> McpServerElicitationRequestParams:
         meta = question_meta(self._arguments, ("session", "always") if may_persist else ())

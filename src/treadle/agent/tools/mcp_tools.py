@@ -47,15 +47,15 @@ class McpToolset:
         self._own: tuple[Tool, ...] = ()
         if any(server.config.enabled for server in mcp.servers.values()):
             self._own = (ListResources(), ListResourceTemplates(), ReadResource())
-        self._all: tuple[Raw, ...] | None = None  # of all servers, when a model was told of them
+        self._all: tuple[Raw, ...] | None = None  # of all servers, when they were offered to a model
         self._search: SearchTools | None = None
 
     def is_current(self, mcp: ThreadMcp) -> bool:
         return self._version == mcp.version
 
     async def specs(self, window: int, *, native: bool) -> tuple[Raw, ...]:
-        """What the model is told of, with a context window of so many tokens. `native`: whether it knows the search of
-        the Responses API. What that finds is in its answer; what the function finds is offered from then on."""
+        """The specifications for a model with a context window of so many tokens. `native`: whether it knows the search
+        of the Responses API. What that finds is in its answer; what the function finds is offered from then on."""
         own = tuple(tool.spec for tool in self._own)
         if self._all is None:
             offers = [(name, server.instructions, server.tools) for name, server in self._servers.items()]
@@ -77,7 +77,7 @@ class McpToolset:
         return (*own, spec, *found_specs(self._names, found, search.instructions))
 
     def find(self, call: ToolCall) -> Tool | None:
-        """The tool that a call means, whether the model was told of it in this request or not."""
+        """The tool that a call means, whether the model was offered it in this request or not."""
         if call.free_text:
             return None
         target = self._names.find(call.namespace, call.name)
@@ -94,7 +94,7 @@ class McpToolset:
 
 
 class McpTool(Tool):
-    """One tool of a server. What a model is told of it is in the specification of its server."""
+    """One tool of a server. For the model it is part of the specification of its server."""
 
     spec: Raw = Raw(b"")
 

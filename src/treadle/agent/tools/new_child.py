@@ -75,14 +75,14 @@ async def new_child(
     if (engine := chosen.engine) is not None:
         await read_in_thread(lambda: _check_installed(engine))
     history = _said(turn) if given.fork_context else ()
-    told: dict[str, object] = {}
+    about: dict[str, object] = {}
     if (given.isolation or role.table.isolation) is not None:
         branch = f"agents/{re.sub('[^a-z0-9]+', '-', place.nickname.lower()).strip('-')}-{child_id[-6:]}"
         folder = await _worktree(thread, branch)
         chosen = moved(chosen, folder)
         place = structs.replace(place, branch=branch)
-        told = {"worktree": folder, "branch": branch}
-    return NewChild(child_id, chosen, place, preview[:MAX_PREVIEW], history), told
+        about = {"worktree": folder, "branch": branch}
+    return NewChild(child_id, chosen, place, preview[:MAX_PREVIEW], history), about
 
 
 def child_settings(settings: Settings, role: AgentRole, given: SpawnArguments, config: Config) -> Settings:

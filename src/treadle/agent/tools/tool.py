@@ -50,7 +50,7 @@ class Tool(Protocol):
     name: str
     """What the model calls it."""
     spec: Raw
-    """What the model is told of it, encoded once: a member of `tools` in a request of the Responses API."""
+    """Its specification for the model, encoded once: a member of `tools` in a request of the Responses API."""
     free_text: bool = False
     """Whether the model writes its input as free text (a custom tool) instead of JSON arguments."""
     feature: str | None = None
@@ -76,7 +76,7 @@ class Tool(Protocol):
     other."""
 
     def suits(self, model: ModelFacts) -> bool:
-        """Whether this model is told of it. It may call it all the same: the history of a thread is of many models."""
+        """Whether this model is offered it. It may call it all the same: the history of a thread is of many models."""
         return True
 
     def is_configured(self, config: Config) -> bool:

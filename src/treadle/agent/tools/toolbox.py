@@ -1,8 +1,8 @@
 """`Toolbox`: runs the calls of a turn, side by side where that is harmless, and gives the model their outputs.
 
 It also owns which tools a model has: some are switched off by the settings, some are not for the mode that the thread
-is in. That is asked before a model is told of a tool, and again before a call runs: a model may call a tool that it was
-not told of. Calls start as soon as the model has written them. One of an exclusive tool, such as a patch, waits for the
+is in. That is asked before a model is offered a tool, and again before a call runs: a model may call a tool that it was
+not offered. Calls start as soon as the model has written them. One of an exclusive tool, such as a patch, waits for the
 calls before it, and calls after it wait for it.
 """
 
@@ -58,7 +58,7 @@ def left(tools: Iterable[Tool], config: Config) -> list[Tool]:
 
 
 def offered(tools: Iterable[Tool], mode: str, config: Config) -> list[Tool]:
-    """The tools that a model is told of. Without an environment too: a thread can be given one later."""
+    """The tools that a model is offered. Without an environment too: a thread can be given one later."""
     return [tool for tool in left(tools, config) if _suits_mode(tool, mode, config)]
 
 
@@ -76,7 +76,7 @@ def _suits_mode(tool: Tool, mode: str, config: Config) -> bool:
 
 
 def specifications(thread: Thread, side: SideConversation | None = None) -> tuple[Raw, ...]:
-    """What the model of a thread, or of a side conversation in it, is told of its tools."""
+    """The specifications of the tools of a thread, or of a side conversation in it, for the model."""
     model, settings = thread.model_facts, thread.settings
     if side is not None:
         model, settings = side.model_facts(thread), side.settings(thread)
@@ -195,7 +195,7 @@ class Toolbox:
             outcome = "done"
         took_ms = int((time.monotonic() - began) * 1000)
         logger.info("tool ended", {"tool": call.name[:MAX_LOGGED], "outcome": outcome, "duration_ms": took_ms})
-        told = tool is AGENT_TOOLS and output is returned
+        is_report = tool is AGENT_TOOLS and output is returned
         limit = self._config().tool_output_token_limit
         if limit is not None:
             output = _within(output, limit)
@@ -203,7 +203,7 @@ class Toolbox:
         self._turn.calls.pop(call.id, None)
         thread = self._turn.thread
         writes = self._turn.add_history([item], thread.origin_of(call.kind))
-        if told:
+        if is_report:
             writes += thread.children.output_written(call.id, self._turn)
         thread.journal.write(*writes)
 

@@ -17,7 +17,7 @@ from treadle.protocol.app.approvals import (
     NetworkApprovalContext,
 )
 from treadle.protocol.app.items import OpenPageWebSearchAction, SearchWebSearchAction, WebSearchThreadItem
-from treadle.tools.web.pages import KnownRobots, WebClient, WebFailure, WebPage, host_of, read_address, url_of
+from treadle.tools.web.pages import KnownRobots, WebClient, WebFailure, host_of, read_address, url_of
 from treadle.tools.web.readable import untrusted
 from treadle.tools.web.search import COUNTS, MAX_QUERY, MAX_RESULTS_BYTES, read_results, results_text, search_url
 
@@ -91,7 +91,17 @@ class PageCall:
             return f"the page was not read: {error.message}"
         finally:
             self._turn.items.complete(self._item)
-        return _told(page, max(self._given.start, 0))
+        if page.moved_to is not None:
+            return untrusted(page.moved_to, head="The page has moved to another host. Fetch this URL to go there:")
+        start = max(self._given.start, 0)
+        piece = page.text[start : start + MAX_TEXT]
+        head = page.url + (f"\n{page.title}" if page.title else "")
+        end = start + len(piece)
+        if end < len(page.text):
+            piece += f"\n\n[{len(page.text) - end} more characters: call it again with start={end}]"
+        elif page.cut:
+            piece += "\n\n[the page is longer than what is read of one]"
+        return untrusted(piece or "[there is no text here]", head=head)
 
     def _may_visit(self, target: HttpTarget) -> bool:
         """Whether a request may go there without another question."""
@@ -152,16 +162,3 @@ class PageCall:
         method = "item/commandExecution/requestApproval"
         use = ToolUse(self._item.id, "web_fetch", {"url": self._given.url})
         return ApprovalQuestion(method, params, CommandExecutionRequestApprovalResponse, use, action)
-
-
-def _told(page: WebPage, start: int) -> str:
-    if page.moved_to is not None:
-        return untrusted(page.moved_to, head="The page has moved to another host. Fetch this URL to go there:")
-    piece = page.text[start : start + MAX_TEXT]
-    head = page.url + (f"\n{page.title}" if page.title else "")
-    end = start + len(piece)
-    if end < len(page.text):
-        piece += f"\n\n[{len(page.text) - end} more characters: call it again with start={end}]"
-    elif page.cut:
-        piece += "\n\n[the page is longer than what is read of one]"
-    return untrusted(piece or "[there is no text here]", head=head)

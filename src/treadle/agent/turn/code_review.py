@@ -129,10 +129,10 @@ class ReviewWork:
         report = report_text(said) or NO_REPORT
         self._leave(turn, report, report)
 
-    def _leave(self, turn: Turn, report: str, told: str) -> None:
+    def _leave(self, turn: Turn, report: str, text: str) -> None:
         """However it ended, clients leave review mode, and the thread goes on knowing of it."""
         turn.items.show(ExitedReviewModeThreadItem(id=new_id(), review=report))
-        message = AgentMessageThreadItem(id=f"msg_{new_id()}", text=told)
+        message = AgentMessageThreadItem(id=f"msg_{new_id()}", text=text)
         thread = turn.thread
         if thread.history is None:  # it could not be read
             turn.items.show(message)
@@ -143,7 +143,7 @@ class ReviewWork:
             "of it to be put right.\n</user_action>"
         )
         # In the role of who wrote it: it may repeat what the code under review says, and that must not become an order.
-        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": told}]}
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
         turn.items.show(message, *thread.add_history([user_message(note), said], turn.number))
 
 

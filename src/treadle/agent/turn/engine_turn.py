@@ -3,7 +3,7 @@
 An engine has a loop, tools and a context of its own. Each message is one run of it, in the session that the thread
 remembers (`State.engine`), and what the run reports becomes items of the thread. The thread's history has what was
 said, so that a session that is gone, was cut by a revert, or belongs to the thread that this one is a fork of, is
-replaced by a new one that is told the conversation.
+replaced by a new one, which gets the conversation.
 
     take input ─▶ run ─▶ items, questions, answer ─▶ more input? run again, in the same session ─▶ else the end
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from treadle.agent.turn.turn import Turn
     from treadle.agent.turn.turn_items import OpenItem
 
-# Of a conversation that a new session is told, its end.
+# Of a conversation that a new session gets, its end.
 MAX_TOLD: Final = 60_000
 _TOLD: Final = "What was said in this conversation so far, by the user and by you:"
 _GONE: Final = "The session of {engine} is gone. A new one was begun, and was told the conversation."
@@ -112,7 +112,7 @@ async def engine_turn(turn: Turn) -> None:
 
 
 class _EngineRun:
-    """One run: from what the engine has not been told to its answer. It is a command of the thread: when the settings
+    """One run: from what the engine does not know yet to its answer. It is a command of the thread: when the settings
     become narrower than those that it was started with, it is ended (`terminate`)."""
 
     def __init__(self, turn: Turn, engine: Engine[Any]) -> None:
@@ -217,10 +217,10 @@ class _EngineRun:
         self._ended_for = reason
         self._cancel()
 
-    # --- what it is told, and what it says ---
+    # --- its input, and what it says ---
 
     def _prompt(self, token: ResumeToken | None) -> str:
-        """What the engine has not been told: in a session the last messages, in a new one also what came before."""
+        """What the engine does not know yet: in a session the last messages, in a new one also what came before."""
         items, session = self._turn.history.items, self._thread.state.engine
         parts = []
         if token is not None and session is not None:

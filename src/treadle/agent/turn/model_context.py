@@ -89,7 +89,7 @@ class Instructions(NamedTuple):
 
 # By what decides them. A set of them has at most `project_doc_max_bytes`, 32 KiB unless somebody wants more.
 _known: Final[KnownReads[tuple[object, ...], Instructions]] = KnownReads()
-# What a turn was told of projects on other machines, and until when it goes by that; by environment.
+# What is known in a turn of projects on other machines, and until when it counts; by environment.
 _facts_of_turns: Final[WeakKeyDictionary[Turn, dict[str, tuple[float, Settings, ProjectFacts]]]] = WeakKeyDictionary()
 FRESH_S: Final = 1.0
 _cached_contexts: Final[WeakKeyDictionary[Thread, CachedContext]] = WeakKeyDictionary()

@@ -183,13 +183,13 @@ class PendingInput:
         item = UserMessageThreadItem(id=new_id(), content=given.parts, client_id=given.client_id)
         self._items.show(item, *writes)
 
-    def _take_tool_output(self, told: TurnToolOutput) -> None:
+    def _take_tool_output(self, given: TurnToolOutput) -> None:
         item = FunctionCallOutputThreadItem(
-            id=f"fco_{new_id()}", name=told.name, output=told.output, namespace=told.namespace
+            id=f"fco_{new_id()}", name=given.name, output=given.output, namespace=given.namespace
         )
-        output = {"type": "function_call_output", "name": told.name, "output": told.output}
-        if told.namespace is not None:
-            output["namespace"] = told.namespace
+        output = {"type": "function_call_output", "name": given.name, "output": given.output}
+        if given.namespace is not None:
+            output["namespace"] = given.namespace
         self._items.show(item, *self._memory.add_history([output], self._number))
 
 

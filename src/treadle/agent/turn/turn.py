@@ -5,8 +5,8 @@ is active from the moment it is made until its end begins: it can be steered and
 
     made ──start──▶ in progress ──────────────▶ completed
     (its record is      │  │  └─ interrupt ────▶ interrupted
-     stored, nobody     │  └─── error ─────────▶ failed
-     is told)           └────── store fails ───▶ failed, as far as clients are told; later readers find it interrupted
+     stored, nothing    │  └─── error ─────────▶ failed
+     is published)      └────── store fails ───▶ published as failed; later readers find it interrupted
 
 The order at the end has reasons. Side tasks end before anything is written, because they write too. Input that came too
 late for the model is still taken: the user has said it. Whoever has interrupted the turn is answered before the end is
@@ -408,7 +408,7 @@ class Turn:
             for task in self._side_tasks:
                 task.cancel()
             await self._join_side_tasks()
-            if self.files is not None:  # before anybody is told of the end, who may change some
+            if self.files is not None:  # before the end is published: whoever waits for it may change some
                 await self.files.end()
             try:
                 if failure is None:
@@ -519,7 +519,7 @@ class Turn:
         if self.input or state.status != "failed":  # it may have failed because the history cannot be read
             await self.input.take(brief=True)
         self.report.usage()
-        # After an early end: open items are closed, calls get an output, and the model is told why.
+        # After an early end: open items are closed, calls get an output, and the model a note that says why.
         left = self.items.end_open(early=state.status != "completed")
         if thread.history is not None and self.side is None:
             for call_id, kind in self.calls.items():
@@ -553,7 +553,7 @@ class Turn:
         await thread.journal.flush()
 
     def _end_unstored(self, failure: StoreError) -> None:
-        """The store cannot store the end of the turn: clients are told, and later readers find it interrupted."""
+        """The store cannot store the end of the turn: it is published, and later readers find it interrupted."""
         thread, state = self.thread, self.state
         error = TurnError(message=f"the thread cannot be saved: {failure.message}", codex_error_info="other")
         state.fail(error)

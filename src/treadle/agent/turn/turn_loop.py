@@ -149,10 +149,10 @@ async def _ask_until_done(turn: Turn, context: Context, toolbox: Toolbox) -> str
 async def take_input(turn: Turn) -> bool:
     """Hand to the model what waits for it: what sub-agents have done, which was before, and what the user says. False
     when hooks have refused all of it."""
-    told = False
+    reported = False
     if turn.thread.state.children and turn.side is None:
-        told = await turn.thread.children.deliver(turn)
-    return await turn.input.take() or told
+        reported = await turn.thread.children.deliver(turn)
+    return await turn.input.take() or reported
 
 
 def model_request(turn: Turn, context: Context) -> ModelRequest:

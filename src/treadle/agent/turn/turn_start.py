@@ -188,7 +188,7 @@ def wake_soon(thread: Thread) -> None:
             await thread.children.look()
             await _wake(thread)
         except StoreError:
-            return  # the model is told of it with its next turn, whatever makes that begin
+            return  # the model gets it with its next turn, whatever makes that begin
 
     if thread.state.children and not thread.closing and thread.turn is None:
         thread.services.spawn(wake(), f"what sub-agents have done for {thread.id}")

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, structs
 
 from treadle.errors import ExecDenied, ExecError
 from treadle.execution.uris import uri_from_path
-from treadle.logs.refusals import RefusalLog
+from treadle.logs.audit import RefusalLog
 from treadle.protocol.exec import EnvironmentInfo
 from treadle.secrets import is_secret
 

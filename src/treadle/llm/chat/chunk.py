@@ -258,7 +258,7 @@ class OpenCalls:
             call.call_id = self._call_id(call.given_id)
             events.append(ItemStarted(_item(call, call.tool, "")))
             text = "".join(call.arguments)  # also what came before the name
-        # Of a tool of free text the JSON around it is nobody's business: its input is told when it can be read.
+        # Of a tool of free text the JSON around it is nobody's business: its input is passed on when it can be read.
         if text and not call.tool.is_custom:
             events.append(ToolInputDelta(call.item_id, text))
         return events

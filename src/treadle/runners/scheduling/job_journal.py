@@ -25,7 +25,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -144,14 +144,13 @@ class UnfinishedJob:
 class Ledger:
     """Entries by id, in the order in which the jobs came; what is repeated; and what counts for a person."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._entries: dict[str, UnfinishedJob] = {}
         self.repeats: dict[str, Repeat] = {}
         self.counted: dict[str, list[float]] = {}
 
     def __len__(self) -> int:
-        now = self._clock()
+        now = time.time()
         counted = {person: [until for until in times if until > now] for person, times in self.counted.items()}
         self.counted = {person: times for person, times in counted.items() if times}
         return len(self._entries) + len(self.repeats) + len(self.counted)

@@ -49,10 +49,8 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Repeats:
     """The repeats that are stored, each with its next time."""
 
-    def __init__(self, repeats: Iterable[Repeat] = ()) -> None:
+    def __init__(self) -> None:
         self._repeats: dict[str, tuple[Repeat, float]] = {}
-        for repeat in repeats:
-            self.put(repeat)
 
     def __len__(self) -> int:
         return len(self._repeats)

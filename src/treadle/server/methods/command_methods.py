@@ -49,7 +49,7 @@ from treadle.protocol.app.machine_methods import (
     ProcessSpawnParams,
     ProcessWriteStdinParams,
 )
-from treadle.protocol.exec import EnvPolicy, Sandbox, without
+from treadle.protocol.exec import Sandbox, without
 from treadle.server.app import AppServer
 from treadle.server.clients import Client, ServerCall
 
@@ -159,7 +159,15 @@ class ClientCommand(ABC):
 
     async def start(self) -> None:
         wanted, server = self._wanted, self._server
-        policy, env = self._environment(wanted.env)
+        given = server.config.env_policy()
+        removed = tuple(name for name, value in wanted.env.items() if value is None)
+        policy = structs.replace(
+            given,
+            exclude=(*given.exclude, *removed),
+            set={name: value for name, value in given.set.items() if name not in removed},
+        )
+        env = {"TERM": "xterm"} if wanted.tty and "TERM" not in removed else {}
+        env |= {name: value for name, value in wanted.env.items() if value is not None}
         try:
             environment = await server.environment()
             self._process = await environment.start(
@@ -179,17 +187,6 @@ class ClientCommand(ABC):
             raise RpcError(INTERNAL_ERROR, f"failed to spawn {self.noun}: {error.message}") from None
         finally:
             self.begun.set()
-
-    def _environment(self, changes: Mapping[str, str | None]) -> tuple[EnvPolicy, dict[str, str]]:
-        given = self._server.config.env_policy()
-        removed = tuple(name for name, value in changes.items() if value is None)
-        policy = structs.replace(
-            given,
-            exclude=(*given.exclude, *removed),
-            set={name: value for name, value in given.set.items() if name not in removed},
-        )
-        env = {"TERM": "xterm"} if self._wanted.tty and "TERM" not in removed else {}
-        return policy, env | {name: value for name, value in changes.items() if value is not None}
 
     async def follow(self) -> Ended:
         """Until it has ended, with whatever it left behind."""

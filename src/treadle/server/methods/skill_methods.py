@@ -80,17 +80,14 @@ async def list_skills(call: ServerCall[SkillsListParams]) -> SkillsListResponse:
             found = await skills.look(cwd, anew=call.params.force_reload)
         except TimeoutError:
             found = SkillSet(broken=(BrokenSkill(cwd, "its file system does not answer"),))
+        listed = sorted(found.skills, key=lambda skill: (_SCOPES.index(skill.scope), skill.name, skill.path))
         entry = SkillsListEntry(
             cwd=cwd,
-            skills=tuple(_wire(skill, rules) for skill in sorted(found.skills, key=_in_list)),
+            skills=tuple(_wire(skill, rules) for skill in listed),
             errors=tuple(SkillErrorInfo(path=bad.path, message=bad.message) for bad in found.broken),
         )
         data.append(entry)
     return SkillsListResponse(data=tuple(data))
-
-
-def _in_list(skill: Skill) -> tuple[int, str, str]:
-    return _SCOPES.index(skill.scope), skill.name, skill.path
 
 
 def _wire(skill: Skill, rules: Sequence[SkillRule]) -> SkillMetadata:

@@ -52,7 +52,7 @@ async def start(call: ServerCall[ThreadStartParams]) -> ThreadStartResponse:
     await _start_required_mcp(thread)
     result = ThreadStartResponse(thread=thread.wire(), **settings)
     await _publish_started(call.client, thread, subscribers)
-    call.afterwards(thread.announce_mcp)
+    call.afterwards(thread.publish_mcp)
     _warn_of_unknown(call)
     return result
 
@@ -121,7 +121,7 @@ def _join(client: Client, thread: ThreadHandle, view: ThreadView, *, is_fresh: b
     client.server.threads.subscribe(client, thread)
     _notify_all(client, view.news)
     if is_fresh:
-        thread.announce_mcp()
+        thread.publish_mcp()
     below = (child for each in client.server.threads.below(thread.id) if (child := client.server.threads.get(each)))
     for request in (*view.requests, *(request for child in below for request in child.open_requests())):
         if client.may_answer(request):
@@ -149,11 +149,11 @@ async def fork(call: ServerCall[ThreadForkParams]) -> ThreadForkResponse:
     await _publish_started(call.client, thread, subscribers)
     _warn_of_unknown(call)
 
-    def announce() -> None:
+    def publish() -> None:
         _notify_all(call.client, news)
-        thread.announce_mcp()
+        thread.publish_mcp()
 
-    call.afterwards(announce)
+    call.afterwards(publish)
     return result
 
 
@@ -194,11 +194,11 @@ async def archive(call: ServerCall[ThreadArchiveParams]) -> Empty:
                 if each == thread_id or await stored.load() is not None:  # one that could not begin removes itself
                     await stored.archive()
 
-    def announce() -> None:
+    def publish() -> None:
         for each in (each for each in going if each not in archived):
             _broadcast(server, "thread/archived", ThreadArchivedNotification(thread_id=each))
 
-    call.afterwards(announce)
+    call.afterwards(publish)
     return Empty()
 
 
@@ -244,13 +244,13 @@ async def delete(call: ServerCall[ThreadDeleteParams]) -> Empty:
                 if each == thread_id or await stored.load() is not None:
                     await stored.delete()
     await asyncio.to_thread(forget_threads, server.home, going)
-    server.spawn((await server.store()).shrink(), "giving back the room of deleted threads")
+    server.spawn((await server.store()).shrink(), "giving back the space of deleted threads")
 
-    def announce() -> None:
+    def publish() -> None:
         for each in going:
             _broadcast(server, "thread/deleted", ThreadDeletedNotification(thread_id=each))
 
-    call.afterwards(announce)
+    call.afterwards(publish)
     return Empty()
 
 

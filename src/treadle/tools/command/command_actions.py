@@ -1,6 +1,6 @@
-"""`command_actions`: what a command does, as far as its text tells: it reads a file, lists files, or searches.
+"""`command_actions`: what a command does, as far as its text shows: it reads a file, lists files, or searches.
 
-For showing only; nothing is decided by it. A script is told apart wholly or not at all: when one of its commands is not
+For showing only; nothing is decided by it. A script is recognised wholly or not at all: when one of its commands is not
 understood, the whole is one `unknown`, because half of the truth would look like all of it.
 """
 

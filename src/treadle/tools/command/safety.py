@@ -147,19 +147,17 @@ _SHELL_FLAGS: Final = frozenset({"-lc", "-c"})
 _PROGRAM: Final = re.compile(r"(?:/usr/bin/|/bin/)?([a-z]+)", re.ASCII)
 
 
-def is_known_safe(argv: Sequence[str], *, trusted_repository: bool = False) -> bool:
+def is_known_safe(argv: Sequence[str]) -> bool:
     """Whether `argv`, or each command of `bash -lc "…"`, is known to change nothing.
 
-    Reading commands of git count only with `trusted_repository`: git runs programs that the repository's own
-    configuration names (`core.fsmonitor`, `diff.external`, filters), also for `git status`.
+    No command of git is: it runs programs that the repository's own configuration names (`core.fsmonitor`,
+    `diff.external`, filters), also for `git status`.
     """
     script = _script(argv)
     if script is None:
-        return _is_safe(argv, trusted_repository)
+        return _is_safe(argv)
     commands = commands_in(script)
-    if commands is None:
-        return False
-    return all(not command.has_glob and _is_safe(command.argv, trusted_repository) for command in commands)
+    return commands is not None and all(not command.has_glob and _is_safe(command.argv) for command in commands)
 
 
 def _script(argv: Sequence[str]) -> str | None:
@@ -170,13 +168,11 @@ def _script(argv: Sequence[str]) -> str | None:
     return argv[2] if program is not None and program.group(1) in _SHELLS else None
 
 
-def _is_safe(argv: Sequence[str], trusted_repository: bool) -> bool:
+def _is_safe(argv: Sequence[str]) -> bool:
     program = _PROGRAM.fullmatch(argv[0]) if argv else None
     if program is None or any("\0" in word for word in argv):
         return False
     name = program.group(1)
-    if name == "git":
-        return trusted_repository and _git(argv[1:])
     check = _CHECKS.get(name)
     return name in _HARMLESS or (check is not None and check(argv[1:]))
 
@@ -283,20 +279,3 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     ),
     "uniq": _uniq,
 }
-_GIT_READS: Final = frozenset({"status", "log", "diff", "show"})
-_branch_options: Final = _only(
-    r"-[arv]+|-vv|--(?:all|remotes|verbose|list|show-current|no-color|contains|merged|no-merged)"
-)
-
-
-def _git(words: Sequence[str]) -> bool:
-    """The command comes first: options before it choose another repository, configuration or pager."""
-    if not words:
-        return False
-    if words[0] == "branch":
-        return _branch_options(words) and (len(_options(words)) == len(words) - 1 or "--list" in words)
-    # Options that write a file or run a program; git completes long ones.
-    return words[0] in _GIT_READS and not any(
-        word.startswith("--output") or _abbreviates(word, "--output", "--ext-diff", "--textconv", "--exec")
-        for word in words[1:]
-    )
