@@ -5,7 +5,7 @@
     presence        which stores are alive: a lease by the database's clock, and a lock that ends with the connection
     writer          one connection that writes groups of callers' writes, each as one statement and exactly once
     queries         reading
-    search          words of messages, cut in Python, so that every back end finds the same
+    message_words   words of messages, cut in Python, so that every back end finds the same
     postgres_store  the interface
     failures        errors of PostgreSQL as `StoreError`
 

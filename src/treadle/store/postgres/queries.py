@@ -23,7 +23,7 @@ from treadle.store.contract import (
     TurnRecord,
     UnusedThread,
 )
-from treadle.store.postgres.search import all_words, phrase, snippet
+from treadle.store.postgres.message_words import all_words, phrase, snippet
 from treadle.store.rows import (
     ITEM_COLUMNS,
     THREAD_COLUMNS,

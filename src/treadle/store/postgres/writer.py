@@ -45,8 +45,8 @@ from treadle.store.contract import (
 from treadle.store.group_store import report_outcomes
 from treadle.store.postgres.failures import is_lost, postgres_failure, unknown
 from treadle.store.postgres.location import Location, connect
+from treadle.store.postgres.message_words import vector
 from treadle.store.postgres.presence import Presence, end
-from treadle.store.postgres.search import vector
 from treadle.store.rows import join, text_in
 
 logger: logging.Logger = logging.getLogger(__name__)

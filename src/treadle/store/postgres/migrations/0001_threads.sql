@@ -1,5 +1,5 @@
 -- Threads and what belongs to them, in the schema that the connection names. Columns are named as the fields of the
--- records in `contract.py`. Ids are compared as bytes. A text has no NUL: see `text_out` in `rows`.
+-- records in `contract.py`. Ids are compared as bytes. A text has no NUL: see `text_in` in `rows`.
 --
 -- No foreign keys: each row would lock the thread's row once more, which `check_writes` has locked already.
 
@@ -61,7 +61,7 @@ CREATE TABLE items (
     open boolean NOT NULL,
     started_at_ms bigint,
     completed_at_ms bigint,
-    -- The words of the text as `search` has cut them.
+    -- The words of the text as `message_words` has cut them.
     words tsvector,
     PRIMARY KEY (thread_id, number)
 );
