@@ -125,10 +125,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is about another wire API, about the machine of an agent that works elsewhere, or about what only
-    our executor can do."""
+    """Leave out what is about another wire API, about the machine of an agent that works elsewhere, about the file of
+    threads that are in a database, or about what only our executor can do."""
     absent = [] if GIVEN_WIRE in (None, "responses") else ["responses_wire"]
     absent += [] if WHERE == "local" else ["this_machine"]
+    absent += [] if STORE == "sqlite" else ["own_file"]
     absent += ["own_executor"] if WHERE == "codex" else []
     others = [item for item in items if any(item.get_closest_marker(name) is not None for name in absent)]
     if others:

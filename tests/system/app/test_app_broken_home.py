@@ -12,6 +12,8 @@ from kit.app_client import AppClient
 from kit.app_program import refused, stdio_server
 from treadle.testing import AppServerHarness
 
+pytestmark = pytest.mark.own_file
+
 # Root without the right to pass by the modes of files.
 UNPRIVILEGED = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--")
 

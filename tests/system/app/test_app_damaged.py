@@ -10,7 +10,7 @@ import pytest
 from treadle.errors import RpcError
 from treadle.testing import AppServerHarness, HarnessClient
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.own_file]
 
 
 async def talked(harness: AppServerHarness, client: HarnessClient) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 from kit.app_program import Program, stdio_server
 from treadle.testing import AppServerHarness
 
+pytestmark = pytest.mark.own_file
+
 Json = dict[str, Any]
 LITTLE = 4096  # no file may grow beyond it
 

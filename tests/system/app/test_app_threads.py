@@ -147,6 +147,7 @@ async def test_ids_in_other_spellings(harness: AppServerHarness) -> None:
 # --- start, resume, fork ---
 
 
+@pytest.mark.own_file
 async def test_a_new_thread(harness: AppServerHarness) -> None:
     async with harness.connect("editor") as client:
         answer = await client.request("thread/start", {"cwd": "sub", "developerInstructions": "be brief"})

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from kit.app_client import AppClient
 from kit.app_program import Program, stdio_server
 from kit.wire_client import Json
@@ -158,6 +160,7 @@ def everything(client: AppClient, thread: str) -> tuple[list[Json], Json]:
     return client.turns(thread), client.call("thread/events/list", {"threadId": thread, "limit": 1000})
 
 
+@pytest.mark.own_file
 def test_a_server_that_was_stopped_past_its_claim_spoils_nothing(harness: AppServerHarness) -> None:
     gate = held(harness)
     with stdio_server(harness, log="first") as first, stdio_server(harness, log="second") as second:
