@@ -68,6 +68,9 @@ class ServerConnection(Protocol):
     async def check(self) -> None:
         """Ask whether somebody is there. Raises `ExecError`."""
 
+    async def confines_by(self) -> str | None:
+        """What commands are confined by there. Raises `ExecError`."""
+
     async def take_up(self, process_id: str) -> Process:
         """A process that runs in the session already. Raises `ExecError`."""
 
@@ -246,6 +249,15 @@ class Environment:
         """Ask it whether it is there. Raises `ExecError`."""
         if self._connection is not None:
             await self._connection.check()
+
+    async def confines_by(self) -> str | None:
+        """What commands in a sandbox are confined by: `bubblewrap`, `landlock`, which cannot keep something read-only
+        below a writable folder, or `none`, where they are refused. None for an exec-server that does not tell."""
+        if self._connection is not None:
+            return await self._connection.confines_by()
+        from treadle.execution.sandbox.sandbox_modes import mechanism  # loads all of them, and tries them out
+
+        return await asyncio.to_thread(mechanism)
 
     async def close(self) -> None:
         """End all processes and their descendants, then the connection."""

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from pybase64 import b64decode
 
 from treadle.arguments import text_problem
@@ -134,6 +134,7 @@ class RemoteBackend:
         self._odd_ones = 0
         self.info: EnvironmentInfo | None = None
         self.capabilities: Capabilities = Capabilities()
+        self._confines_by: str | UnsetType | None = UNSET
 
     async def open(self) -> None:
         """Connect and shake hands; raises `ExecError`."""
@@ -272,6 +273,12 @@ class RemoteBackend:
 
     async def check(self) -> None:
         await self.call("environment/status", NoParams(), EnvironmentStatus, repeat=True)
+
+    async def confines_by(self) -> str | None:
+        if self._confines_by is UNSET and self.capabilities.sandbox_orders:  # others do not tell
+            info = _checked(await self.call("environment/info", NoParams(), EnvironmentInfo, repeat=True))
+            self._confines_by = info.confines_by
+        return None if self._confines_by is UNSET else self._confines_by
 
     async def processes(self) -> list[ProcessInfo]:
         self.require("process_list", "list its processes")
@@ -537,7 +544,7 @@ def _checked(info: EnvironmentInfo) -> EnvironmentInfo:
     """Raises `ExecError` for what nobody can be called, or be in."""
     lists = (*info.temporary_directories[:MAX_TEXT], *info.prepend_path_dirs[:MAX_TEXT])
     texts = (info.shell.name, info.shell.path, info.cwd, info.user_home_dir, info.temp_dir, info.platform_os, *lists)
-    for text in (*texts, info.executor_version, info.provider_id):
+    for text in (*texts, info.executor_version, info.provider_id, info.confines_by):
         if text is not None and (len(text) > MAX_TEXT or not text.isprintable()):
             raise ExecError(f"the exec-server says of itself what cannot be true: {text[:100]!a}")
     return info

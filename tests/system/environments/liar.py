@@ -90,6 +90,8 @@ def _honest(line: Line, params: Json) -> Any:
     match params["method"]:
         case "initialize":
             return {"sessionId": params.get("resumeSessionId") or "s", "environmentInfo": INFO}
+        case "environment/info":
+            return INFO
         case "environment/status":
             return {"status": "ready"}
         case "fs/canonicalize":
