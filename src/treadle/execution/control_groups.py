@@ -1,7 +1,7 @@
 """`ControlGroups`: limits for all commands of a client together, by control groups (cgroups v2) below our own.
 
-    our group ─┬─ treadle-PID-server    this process: a group that hands on controllers has no processes of its own
-               ├─ treadle-PID-NAME      the commands of a client: memory.max, pids.max, cpu.max
+    our group ─┬─ treadle-PID         this process: a group that hands on controllers has no processes of its own
+               ├─ treadle-PID-NAME    the commands of a client: memory.max, pids.max, cpu.max
                └─ …
 
 That takes a group that belongs to this user and has nobody else in it: a service of systemd with `Delegate=yes`, or a
@@ -35,33 +35,30 @@ class ControlGroups:
         """`folder` is that of our own group."""
         self._folder = folder
         self._made: list[str] = []
-        with _refused(folder):
+        self._handed_on: list[str] = []
+        with self._refused():
             offered = _read(os.path.join(folder, "cgroup.controllers")).split()
         missing = [name for name in _NEEDED if name not in offered]
         if missing:
             raise NoControlGroups(f"the control group {folder} has no controller for {', '.join(missing)}")
-        with _refused(folder):
-            own = self._make("server")
-            _write(os.path.join(own, "cgroup.procs"), "0")
-            try:
-                _write(os.path.join(folder, "cgroup.subtree_control"), " ".join(f"+{name}" for name in _NEEDED))
-            except OSError:
-                _write(os.path.join(folder, "cgroup.procs"), "0")
-                self.close()
-                raise
+        with self._refused():
+            _write(os.path.join(self._make(""), "cgroup.procs"), "0")
+            before = _read(os.path.join(folder, "cgroup.subtree_control")).split()
+            wanting = [name for name in _NEEDED if name not in before]
+            _write(os.path.join(folder, "cgroup.subtree_control"), " ".join(f"+{name}" for name in wanting))
+            self._handed_on = wanting
 
     @classmethod
     def of_this_process(cls) -> ControlGroups:
-        with _refused(MOUNT):
-            found = re.search(r"^0::(/.*)$", _read("/proc/self/cgroup"), re.MULTILINE)
+        found = re.search(r"^0::(/.*)$", _read("/proc/self/cgroup"), re.MULTILINE)
         if found is None:
             raise NoControlGroups("this system has no control groups of version 2")
         return cls(os.path.join(MOUNT, found[1].lstrip("/")).rstrip("/"))
 
     def add(self, name: str, limits: ProcessLimits) -> str:
         """Make a group for commands; its path."""
-        with _refused(self._folder):
-            group = self._make(name)
+        with self._refused():
+            group = self._make(f"-{name}")
             if limits.memory is not None:
                 _write(os.path.join(group, "memory.max"), str(limits.memory))
                 with suppress(FileNotFoundError):  # a kernel without swap; else what is too much would go there
@@ -75,24 +72,31 @@ class ControlGroups:
         return group
 
     def close(self) -> None:
-        """Remove the groups in which nothing runs any more. Our own goes with us."""
+        """Go back to where we were, and remove the groups in which nothing runs any more."""
+        with suppress(OSError):  # somebody else may use it by now
+            if self._handed_on:
+                _write(os.path.join(self._folder, "cgroup.subtree_control"), " ".join(f"-{x}" for x in self._handed_on))
+            if self._made:
+                _write(os.path.join(self._folder, "cgroup.procs"), "0")
         for group in self._made:
             with suppress(OSError):
                 os.rmdir(group)
 
-    def _make(self, name: str) -> str:
-        group = os.path.join(self._folder, f"treadle-{os.getpid()}-{name}")
+    def _make(self, suffix: str) -> str:
+        group = os.path.join(self._folder, f"treadle-{os.getpid()}{suffix}")
+        with suppress(OSError):  # that of a server that was killed, and had our number
+            os.rmdir(group)
         os.mkdir(group)
         self._made.append(group)
         return group
 
-
-@contextmanager
-def _refused(folder: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise NoControlGroups(f"control groups cannot be used in {folder}: {error.strerror}") from None
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            raise NoControlGroups(f"control groups cannot be used in {self._folder}: {error.strerror}") from None
 
 
 def _read(path: str) -> str:
