@@ -30,7 +30,7 @@ from treadle.execution import (
     Process,
     ProcessLimits,
     Supervisor,
-    control_groups,
+    process_limits,
 )
 
 NOBODY = 65534
@@ -223,7 +223,7 @@ def main() -> None:
         put(own, "cgroup.procs", "0")
         what_is_not_offered_is_refused(own)
         put(top, "cgroup.subtree_control", "+hugetlb")
-        control_groups._NEEDED = ("hugetlb",)  # type: ignore[misc, assignment]
+        process_limits._NEEDED = ("hugetlb",)  # type: ignore[misc, assignment]
         a_group_with_others_in_it_is_left_as_it_was(own)
         asyncio.run(commands_are_in_the_group_of_their_client(own))
         a_group_is_handed_over_by_its_owner(own)

@@ -269,7 +269,7 @@ def _clients(
         return
     # Only with such a file.
     from treadle.cli.problem import Problem
-    from treadle.execution.control_groups import ControlGroups, NoControlGroups
+    from treadle.execution.process_limits import ControlGroups, NoControlGroups
     from treadle.execution.server.tokens_file import apply_groups, load_rights
     from treadle.transport.tokens import TokenFileError
 

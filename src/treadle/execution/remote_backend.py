@@ -225,32 +225,27 @@ class RemoteBackend:
                 if await self._find(process):
                     return None
                 if loop.time() < until:
-                    return await self._start_again(process, wire)
+                    known_by = loop.time() + START_KNOWN_S
+                    try:
+                        return await self._call_when_ready("process/start", wire, StartResult)
+                    except ExecError as refusal:
+                        # Of itself, or because the first one has come in meanwhile and is being started.
+                        while not await self._find(process):
+                            if loop.time() > known_by:
+                                raise refusal from None
+                            await asyncio.sleep(RECONNECT_EVERY_S)
+                        return None
             except ChannelClosed:
                 continue
             raise OutcomeUnknown(f"{DISCONNECTED}: {reason}; nobody knows whether the command ran")
 
-    async def _start_again(self, process: RemoteProcess, wire: StartParams) -> StartResult | None:
-        until = asyncio.get_running_loop().time() + START_KNOWN_S
-        try:
-            return await self._call_when_ready("process/start", wire, StartResult)
-        except ExecError as refusal:
-            # Of itself, or because the first one has come in meanwhile and is being started.
-            while not await self._find(process):
-                if asyncio.get_running_loop().time() > until:
-                    raise refusal from None
-                await asyncio.sleep(RECONNECT_EVERY_S)
-            return None
-
     async def _find(self, process: RemoteProcess) -> bool:
         """Whether the server knows the process, whose events so far are then read."""
         await self._ready.wait()
-        if self.failure is not None:
-            raise OutcomeUnknown(f"{self.failure}; nobody knows whether the command ran")
         try:
             await process._catch_up()
         except ExecError:
-            if self.failure is not None:
+            if self.failure is not None:  # which every call raises then
                 raise OutcomeUnknown(f"{self.failure}; nobody knows whether the command ran") from None
             return False
         return True

@@ -191,8 +191,7 @@ async def patch_files(
     """The files of a patch for a thread in this sandbox; `policy` is what that will come to there."""
     files = (await machine.environment()).files
     assert isinstance(files, RemoteFiles)
-    confined, everything = files.confined(sandbox, follow=False), files.confined(None, follow=False)
-    return await RemotePatchFiles.resolve(names, confined, everything, files, policy)
+    return await RemotePatchFiles.resolve(names, files, sandbox, policy)
 
 
 # --- the project ------------------------------------------------------------------------------------------------------
