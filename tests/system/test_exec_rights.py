@@ -29,6 +29,20 @@ from treadle.logs import REFUSALS_PER_MINUTE
 from treadle.transport import Address
 
 NAMES = ("ci", "reader", "other", "free", "web")
+# What changes which code a program loads, where it looks, or what it takes itself for.
+LOADING = (
+    *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "GLIBC_TUNABLES", "BASH_ENV", "ENV", "PYTHONPATH"),
+    *(
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "TMPDIR",
+        "TREADLE_HOME",
+        "TREADLE_SANDBOX",
+        "CODEX_HOME",
+        "HOME",
+        "SHELL",
+    ),
+)
 HIDDEN = "the-secret-of-the-other-client"
 DISABLED = {"permissions": {"type": "disabled"}}
 EXTERNAL = {"permissions": {"type": "external", "network": "enabled"}}
@@ -45,7 +59,39 @@ ROOT_WRITE = {
         },
     }
 }
-SANDBOXES = (None, DISABLED, EXTERNAL, UNRESTRICTED, ROOT_WRITE)
+SANDBOXES: dict[str, Json | None] = {
+    "null": None,
+    "disabled": DISABLED,
+    "external": EXTERNAL,
+    "unrestricted": UNRESTRICTED,
+    "root write": ROOT_WRITE,
+}
+
+
+def naming(ground: Ground) -> dict[str, Json | None]:
+    """Sandboxes that name what is not the client's, in every way there is."""
+    other = (ground / "other").as_uri()
+
+    def special(kind: str, **more: str) -> Json:
+        return {"path": {"type": "special", "value": {"kind": kind, **more}}, "access": "write"}
+
+    def entry(uri: str, access: str = "write") -> Json:
+        return {"path": {"type": "path", "path": uri}, "access": access}
+
+    def sandbox(*entries: Json, **more: object) -> Json:
+        file_system = {"type": "restricted", "entries": entries}
+        permissions = {"type": "managed", "network": "enabled", "file_system": file_system}
+        return {"permissions": permissions, **more}
+
+    own = entry((ground / "ci").as_uri())
+    ours = {"protectOrders": True, "canonicalPaths": True, "rootsOf": "x"}
+    return {
+        **SANDBOXES,
+        "a path": sandbox(own, entry(other), entry(f"{other}/secret"), entry(f"{other}/new", "read")),
+        "roots": sandbox(own, special("project_roots"), workspaceRoots=[other, "file:///"], cwd=other),
+        "temporary": sandbox(own, special("tmpdir"), special("slash_tmp"), temporaryDirectories=[other]),
+        "of ours": sandbox(special("root"), entry(other), **ours),
+    }
 
 
 @dataclass
@@ -75,8 +121,9 @@ def token_of(name: str) -> str:
 
 
 def served(folder: Path, env: dict[str, str], *arguments: str) -> Iterator[Ground]:
-    for name in NAMES:
+    for name in (*NAMES, "shared"):
         (folder / name).mkdir()
+    (folder / "shared" / "data").write_text("for all")
     (folder / "other" / "secret").write_text(HIDDEN)
     (folder / "ci" / "link").symlink_to(folder / "other")
     (folder / "ci" / "own").write_text("mine")
@@ -97,6 +144,7 @@ def served(folder: Path, env: dict[str, str], *arguments: str) -> Iterator[Groun
         [tokens.reader]
         sha256 = "{digests["reader"]}"
         folders = ["{folder / "reader"}"]
+        readable = ["{folder / "shared"}"]
         sandbox = "read-only"
         [tokens.other]
         token_file = "other.token"
@@ -134,6 +182,18 @@ def ci(ground: Ground) -> Iterator[ExecClient]:
 
 def sh(script: str) -> list[str]:
     return ["/bin/sh", "-c", script]
+
+
+def attempt(client: ExecClient, name: str, script: str, cwd: Path, **more: object) -> tuple[int, bytes]:
+    """What a command came to, 7 for one that was refused."""
+    params = start_params(name, ["/bin/bash", "-c", script], cwd, **more)
+    reply = client.reply_to(client.request("process/start", params))
+    if "error" in reply:
+        assert reply["error"]["code"] in (-32600, -32603), reply
+        return 7, str(reply["error"]["message"]).encode()
+    client.story(name)
+    code, output = client.exit_code(name), client.output(name)
+    return 7 if code == 126 and output.startswith(b"treadle sandbox: ") else code, output
 
 
 def test_what_is_given_works(ground: Ground, ci: ExecClient) -> None:
@@ -175,8 +235,12 @@ def ways_out(ground: Ground) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("sandbox", SANDBOXES, ids=["null", "disabled", "external", "unrestricted", "root write"])
-def test_files_outside_of_the_folders(ground: Ground, ci: ExecClient, sandbox: Json | None) -> None:
+WAYS = (*SANDBOXES, "a path", "roots", "temporary", "of ours")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_files_outside_of_the_folders(ground: Ground, ci: ExecClient, way: str) -> None:
+    sandbox = naming(ground)[way]
     own = (ground / "ci" / "own").as_uri()
     other = (ground / "other").as_uri()
     walk = {"maxDepth": 3, "maxDirectories": 99, "maxEntries": 99, "followDirectorySymlinks": True}
@@ -186,6 +250,7 @@ def test_files_outside_of_the_folders(ground: Ground, ci: ExecClient, sandbox: J
             ("fs/readFile", given),
             ("fs/readFile", {**given, "followSymlinks": False}),
             ("fs/getMetadata", given),
+            ("fs/getMetadata", {**given, "followSymlinks": False}),
             ("fs/canonicalize", given),
             ("fs/open", {**given, "handleId": "h", "mode": "read"}),
             ("fs/copy", {"sourcePath": path, "destinationPath": f"{own}2", "recursive": True, "sandbox": sandbox}),
@@ -194,6 +259,9 @@ def test_files_outside_of_the_folders(ground: Ground, ci: ExecClient, sandbox: J
             code, text = ci.failure(method, params)
             assert code in (-32600, -32603), (way, method, text)
             assert HIDDEN not in text
+    looked = {"paths": list(ways_out(ground).values()), "sandbox": sandbox}
+    reply = ci.reply_to(ci.request("fs/look", looked))
+    assert "error" in reply or set(reply["result"]["found"]) == {None}, reply
     changes: list[tuple[str, Json]] = [
         ("fs/writeFile", {"path": f"{other}/secret", "dataBase64": ""}),
         ("fs/writeFile", {"path": (ground / "ci" / "link" / "new").as_uri(), "dataBase64": ""}),
@@ -217,8 +285,9 @@ def test_files_outside_of_the_folders(ground: Ground, ci: ExecClient, sandbox: J
     assert "secret" not in str(walked)
 
 
-@pytest.mark.parametrize("sandbox", SANDBOXES, ids=["null", "disabled", "external", "unrestricted", "root write"])
-def test_commands_outside_of_the_folders(ground: Ground, ci: ExecClient, sandbox: Json | None) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_commands_outside_of_the_folders(ground: Ground, ci: ExecClient, way: str) -> None:
+    sandbox = naming(ground)[way]
     victim = ground / "other" / "secret"
     for number, script in enumerate(
         (
@@ -236,13 +305,13 @@ def test_commands_outside_of_the_folders(ground: Ground, ci: ExecClient, sandbox
     ):
         for tty in (False, True):
             name = f"p{number}{tty}"
-            code, output = ci.run(name, sh(f"{script} && exit 0; exit 7"), ground / "ci", sandbox=sandbox, tty=tty)
+            code, output = attempt(ci, name, f"{script} && exit 0; exit 7", ground / "ci", sandbox=sandbox, tty=tty)
             assert code == 7, (script, output)
             assert HIDDEN.encode() not in output
             assert b"of-the-server" not in output
             assert token_of("other").encode() not in output
     # A link that a command planted leads the next request nowhere.
-    assert ci.failure("fs/readFile", {"path": (ground / "ci" / "planted" / "secret").as_uri()})[0] == -32600
+    assert ci.failure("fs/readFile", {"path": (ground / "ci" / "planted" / "secret").as_uri()})[0] in (-32600, -32004)
     (ground / "ci" / "planted").unlink(missing_ok=True)
 
 
@@ -266,7 +335,7 @@ SEGMENTS = (
 
 
 @settings(derandomize=True, deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.sampled_from(SEGMENTS), max_size=8), st.sampled_from(SANDBOXES))
+@given(st.lists(st.sampled_from(SEGMENTS), max_size=8), st.sampled_from(list(SANDBOXES.values())))
 def test_no_spelling_of_a_path_leads_out(ground: Ground, ci: ExecClient, segments: list[str], sandbox: Json) -> None:
     """Only what reads: nothing is changed wherever it may lead."""
     path = "/".join((ground.folder.as_uri(), *segments))
@@ -311,6 +380,130 @@ def test_variables_and_names_give_nothing(ground: Ground, ci: ExecClient) -> Non
     code, output = ci.run("arg0", sh("cat ../other/secret"), ground / "ci", arg0="/usr/bin/bwrap")
     assert code != 0
     assert HIDDEN.encode() not in output
+
+
+def test_variables_do_not_reach_what_confines(ground: Ground, ci: ExecClient) -> None:
+    evil = ground / "ci" / "evil"
+    evil.mkdir(exist_ok=True)
+    for name in ("sitecustomize.py", "usercustomize.py", "os.py", "libc.so.6", "evil"):
+        (evil / name).write_text(f"import builtins; print(builtins.open('{ground / 'other' / 'secret'}').read())\n")
+    script = f"cat {ground / 'other' / 'secret'}; echo x > {ground / 'other'}/new; exit 7"
+    for name in LOADING:
+        for number, value in enumerate((str(evil), str(evil / "evil"), str(ground / "other"), "landlock", "")):
+            variables = {"PATH": f"{evil}:/usr/bin:/bin", name: value}
+            _, output = attempt(ci, f"{name}{number}", script, ground / "ci", env=variables)
+            assert HIDDEN.encode() not in output, (name, value)
+            ci.told.clear()
+    assert not (ground / "other" / "new").exists()
+
+
+def test_other_clients_processes_are_out_of_reach(ground: Ground, ci: ExecClient, marker: str) -> None:
+    with ground.client("other") as other:
+        other.handshake()
+        other.start("shared-name", sh(f"echo up; exec sleep {marker}"), ground / "other")
+        other.wait_for_output("shared-name", b"up")
+        for method, params in (
+            ("process/read", {}),
+            ("process/resize", {"rows": 1, "cols": 1}),
+            ("process/closeStdin", {}),
+        ):
+            assert ci.failure(method, {"processId": "shared-name", **params})[0] == -32600, method
+        written = {"processId": "shared-name", "chunk": "eA==", "writeId": "w"}
+        assert ci.call("process/write", written) == {"status": "unknownProcess"}
+        assert ci.call("process/terminate", {"processId": "shared-name"}) == {"running": False}
+        ci.call("process/signal", {"processId": "shared-name", "signal": "kill"})
+        assert ci.call("process/list", {})["processes"] == []
+        there = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and says(path, marker)]
+        assert there
+        for number, each in enumerate(there):
+            script = (
+                f"kill -9 {each}; cat /proc/{each}/cwd/secret /proc/{each}/root{ground / 'other' / 'secret'} "
+                f"/proc/{each}/environ; echo x > /proc/{each}/cwd/new; exit 7"
+            )
+            code, output = attempt(ci, f"k{number}", script, ground / "ci")
+            assert (code, HIDDEN.encode() in output) == (7, False), output
+        assert other.call("process/list", {})["processes"][0]["exited"] is False
+        other.call("process/terminate", {"processId": "shared-name", "graceMs": 0})
+        other.wait_for_process("process/closed", "shared-name")
+
+
+def says(path: Path, marker: str) -> bool:
+    try:
+        return marker.encode() in (path / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_who_reads_the_whole_disk_sees_neither_tokens_nor_the_server(ground: Ground) -> None:
+    hidden = [ground / "tokens.toml", ground / "other.token"]
+    hidden += [Path(f"/proc/{ground.server.pid}/{name}") for name in ("environ", "mem", "fd/0")]
+    hidden += [Path(f"/proc/{ground.server.pid}/root{path}") for path in hidden[:2]]
+    with ground.client("web") as web:
+        web.handshake()
+        for way, sandbox in naming(ground).items():
+            for number, path in enumerate(hidden):
+                given = {"path": path.as_uri(), "sandbox": sandbox}
+                assert web.failure("fs/readFile", given)[0] in (-32600, -32603, -32004), (way, path)
+                script = f"head -c 64 {path} || exit 7"
+                code, output = attempt(web, f"{way}{number}", script, Path("/"), sandbox=sandbox)
+                assert code == 7, (way, path, output)
+                web.told.clear()
+        code, _ = web.run("w", sh(f"echo x > {ground / 'web' / 'made'}"), ground / "web", sandbox=ROOT_WRITE)
+        assert code != 0
+        assert list((ground / "web").iterdir()) == []
+
+
+def test_what_can_be_read_is_not_written(ground: Ground) -> None:
+    shared = ground / "shared"
+    (ground / "reader" / "way").unlink(missing_ok=True)
+    with ground.client("reader") as reader:
+        reader.handshake()
+        assert reader.run("p", ["cat", str(shared / "data")], ground / "reader") == (0, b"for all")
+        data = reader.call("fs/readFile", {"path": (shared / "data").as_uri()})["dataBase64"]
+        assert base64.b64decode(data) == b"for all"
+        for way, sandbox in naming(ground).items():
+            for method, params in (
+                ("fs/writeFile", {"path": (shared / "data").as_uri(), "dataBase64": ""}),
+                ("fs/remove", {"path": (shared / "data").as_uri()}),
+                ("fs/createDirectory", {"path": (shared / "new").as_uri()}),
+            ):
+                assert reader.failure(method, {**params, "sandbox": sandbox})[0] in (-32600, -32603), (way, method)
+            script = f"echo x > {shared}/data; touch {shared}/new; rm {shared}/data; exit 7"
+            assert attempt(reader, f"p {way}", script, ground / "reader", sandbox=sandbox)[0] == 7
+    assert [(path.name, path.read_text()) for path in shared.iterdir()] == [("data", "for all")]
+
+
+def test_a_confined_command_does_not_raise_its_limits(ground: Ground, ci: ExecClient) -> None:
+    script = "ulimit -Hn; ulimit -Hn 300 && echo raised; prlimit --nofile=300:300 true && echo raised; true"
+    for way, sandbox in naming(ground).items():
+        code, output = attempt(ci, f"l {way}", script, ground / "ci", sandbox=sandbox)
+        assert code == 7 or (output.split()[:1], b"raised" in output) == ([b"256"], False), (way, output)
+
+
+def test_commands_of_sessions_that_are_away_count(ground: Ground, marker: str) -> None:
+    folder = ground / "ci"
+    with ground.client("ci") as first:
+        first.handshake()
+        for name in ("a", "b"):
+            first.start(name, ["sleep", marker], folder)
+        session = first.session_id
+    with ground.client("ci") as second:
+        second.handshake()
+        code, text = second.failure("process/start", start_params("c", ["true"], folder))
+        assert (code, "has 2 commands running" in text) == (-32600, True)
+        with ground.client("ci") as third:
+            code, text = third.failure("initialize", {"clientName": "x", "detachS": 1e9})
+            assert (code, "has 2 sessions open" in text) == (-32600, True)
+            resume = {"clientName": "x", "resumeSessionId": session, "detachS": 1e9}
+            while "error" in (reply := third.reply_to(third.request("initialize", resume))):
+                pass  # it is still attached for a moment
+            assert reply["result"]["detachS"] <= 30, "the server says how long"
+            third.send({"method": "initialized", "params": {}})
+            for name in ("a", "b"):
+                third.call("process/terminate", {"processId": name, "graceMs": 0})
+                third.wait_for_process("process/closed", name)
+            third.call("session/detach", {"detachS": 0})
+        assert second.run("c", ["echo", "hi"], folder) == (0, b"hi\n")
 
 
 def test_the_network_is_closed_and_http_is_a_right_of_its_own(ground: Ground, ci: ExecClient) -> None:

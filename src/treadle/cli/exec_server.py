@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import contextlib
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from treadle.cli.own_process import closed_or_stopped, exit_with_deadline, start_logging, stop_on_signals, take_stdio
 from treadle.cli.server_command import (
@@ -23,7 +24,6 @@ from treadle.errors import TreadleError
 from treadle.transport import Address
 
 if TYPE_CHECKING:
-    from treadle.execution.control_groups import ControlGroups
     from treadle.execution.server import ExecServer
     from treadle.execution.server.rights import Rights
     from treadle.transport.tokens import NamedToken
@@ -175,28 +175,26 @@ async def _serve(address: Address, arguments: argparse.Namespace) -> int:
 
     stop = stop_on_signals()
     home = home_path(os.environ)
-    rights, named, groups = _clients(arguments, home)
-    token = ListenerToken(None, arguments.tokens_file) if named else listener_token(address, arguments)
-    tls = listener_tls(arguments)
-    if arguments.exit_on_stdin_close:
-        _stop_on_eof(stop)
-    async with ExecServer(
-        detached_s=arguments.detached_s, rights=rights, max_processes=arguments.max_processes
-    ) as server:
-        gauges = server.sessions.gauges
-        listener = await listen(address, server.accept, token=token.value, named=named, metrics=gauges, tls=tls)
-        with listening_at(listener.address, token, home) as (url, line):
-            # Not on standard error, which often is that of the program that started us.
-            write_stdout(f"{url}\ntreadle exec-server listens on {line}")
-            server.prepare()
-            await _stopped_or_idle(server, stop, arguments.idle_s)
-            listener.drain(resuming=True)
-            await server.drain(arguments.drain_s)
-            listener.drain()
-            await server.close()
-            await listener.close()
-    if groups is not None:
-        groups.close()
+    with _clients(arguments, home) as (rights, named):
+        token = ListenerToken(None, arguments.tokens_file) if named else listener_token(address, arguments)
+        tls = listener_tls(arguments)
+        if arguments.exit_on_stdin_close:
+            _stop_on_eof(stop)
+        async with ExecServer(
+            detached_s=arguments.detached_s, rights=rights, max_processes=arguments.max_processes
+        ) as server:
+            gauges = server.sessions.gauges
+            listener = await listen(address, server.accept, token=token.value, named=named, metrics=gauges, tls=tls)
+            with listening_at(listener.address, token, home) as (url, line):
+                # Not on standard error, which often is that of the program that started us.
+                write_stdout(f"{url}\ntreadle exec-server listens on {line}")
+                server.prepare()
+                await _stopped_or_idle(server, stop, arguments.idle_s)
+                listener.drain(resuming=True)
+                await server.drain(arguments.drain_s)
+                listener.drain()
+                await server.close()
+                await listener.close()
     exit_with_deadline()
     return 0
 
@@ -217,37 +215,37 @@ async def _dial(arguments: argparse.Namespace) -> int:
     stop = stop_on_signals()
     if arguments.exit_on_stdin_close:
         _stop_on_eof(stop)
-    rights, _, groups = _clients(arguments, home_path(os.environ))
-    if rights is not None and arguments.rights not in rights:
-        raise _wrong(f"--rights {arguments.rights}: {arguments.tokens_file} has no such name", do="one of its names")
-    async with ExecServer(
-        detached_s=arguments.detached_s, rights=rights, max_processes=arguments.max_processes
-    ) as server:
-        dialer = Dialer(
-            server,
-            address,
-            token=token_in(arguments.token_file),
-            name=arguments.name or host_name(),
-            labels=arguments.label,
-            rights=arguments.rights or "",
-            ca_file=arguments.ca_file,
-            cert_file=arguments.tls_cert,
-            key_file=arguments.tls_key,
-        )
-        server.prepare()
-        write_stdout(f"treadle exec-server dials {address} as {dialer.name}")
-        dialing = asyncio.create_task(dialer.run())
-        stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait((dialing, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if not dialing.done():
-            # Clients come back over new connections meanwhile.
-            await server.drain(arguments.drain_s)
-            dialing.cancel()
-        stopped.cancel()
-        await asyncio.wait((dialing, stopped))
-        await server.close()
-    if groups is not None:
-        groups.close()
+    with _clients(arguments, home_path(os.environ)) as (rights, _):
+        if rights is not None and arguments.rights not in rights:
+            raise _wrong(
+                f"--rights {arguments.rights}: {arguments.tokens_file} has no such name", do="one of its names"
+            )
+        async with ExecServer(
+            detached_s=arguments.detached_s, rights=rights, max_processes=arguments.max_processes
+        ) as server:
+            dialer = Dialer(
+                server,
+                address,
+                token=token_in(arguments.token_file),
+                name=arguments.name or host_name(),
+                labels=arguments.label,
+                rights=arguments.rights or "",
+                ca_file=arguments.ca_file,
+                cert_file=arguments.tls_cert,
+                key_file=arguments.tls_key,
+            )
+            server.prepare()
+            write_stdout(f"treadle exec-server dials {address} as {dialer.name}")
+            dialing = asyncio.create_task(dialer.run())
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait((dialing, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not dialing.done():
+                # Clients come back over new connections meanwhile.
+                await server.drain(arguments.drain_s)
+                dialing.cancel()
+            stopped.cancel()
+            await asyncio.wait((dialing, stopped))
+            await server.close()
     exit_with_deadline()
     if not dialing.cancelled():
         dialing.result()  # it ends by an error alone
@@ -260,33 +258,35 @@ def _wrong(what: str, do: str) -> TreadleError:
     return Problem(what, do=do, code=REFUSED)
 
 
-class _Clients(NamedTuple):
-    """What the tokens file says: rights by name, and the tokens. `groups` are for limits, where they can be used."""
-
-    rights: dict[str, Rights] | None = None
-    named: tuple[NamedToken, ...] = ()
-    groups: ControlGroups | None = None
-
-
-def _clients(arguments: argparse.Namespace, home: str | None) -> _Clients:
-    """Read the tokens file, if there is one. Raises `Problem` when it cannot be used."""
+@contextlib.contextmanager
+def _clients(
+    arguments: argparse.Namespace, home: str | None
+) -> Iterator[tuple[dict[str, Rights] | None, tuple[NamedToken, ...]]]:
+    """What the tokens file says, if there is one: rights by name, and the tokens. Raises `Problem` when it cannot be
+    used. Control groups for limits are there meanwhile."""
     if arguments.tokens_file is None:
-        return _Clients()
+        yield None, ()
+        return
     # Only with such a file.
     from treadle.cli.problem import Problem
-    from treadle.execution.control_groups import ControlGroups, NoControlGroups
+    from treadle.execution.process_limits import ControlGroups, NoControlGroups
     from treadle.execution.server.tokens_file import apply_groups, load_rights
     from treadle.transport.tokens import TokenFileError
 
     try:
         hidden = tuple(filter(None, (home, arguments.tls_key, arguments.token_file)))
         rights, named = load_rights(arguments.tokens_file, hidden=hidden, dials=arguments.dial is not None)
-        return _Clients(rights, named, apply_groups(rights, ControlGroups.of_this_process))
+        groups = apply_groups(rights, ControlGroups.of_this_process)
     except TokenFileError as error:
         raise token_problem(error) from None
     except NoControlGroups as error:
         do = "leave them out, or give the server a control group of its own (systemd: Delegate=yes)"
         raise Problem("the limits in the tokens file cannot be kept", why=str(error), do=do) from None
+    try:
+        yield rights, named
+    finally:
+        if groups is not None:
+            groups.close()
 
 
 async def _serve_stdio(arguments: argparse.Namespace) -> int:

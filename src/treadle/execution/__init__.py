@@ -87,7 +87,6 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.bounded_reads import FileSnapshot, KnownRead, KnownReads, LocalDisks, is_local
     from treadle.execution.bounded_reads import read_in_thread
-    from treadle.execution.control_groups import ControlGroups, NoControlGroups
     from treadle.execution.environment_provider import OpenedMachine, find_provider
     from treadle.execution.file_search import find, match, search, split_query
     from treadle.execution.file_versions import FileCopies, Listing, NotCopied, Version, Versions, differences
@@ -104,7 +103,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.local_backend import LocalBackend
     from treadle.execution.local_process import LocalProcess, MAX_QUEUED, MAX_WRITE_IDS, READ_SIZE, Stdin
     from treadle.execution.machine import child_environment
-    from treadle.execution.process_limits import ProcessLimits
+    from treadle.execution.process_limits import ControlGroups, NoControlGroups, ProcessLimits
     from treadle.execution.process_values import Data, LogEvent, as_bytes
     from treadle.execution.project_files import ProjectFiles, origin_url, read_git_info
     from treadle.execution.providers.ssh import SshProvider

@@ -7,6 +7,7 @@ import logging
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
@@ -67,6 +68,9 @@ class ServerConnection(Protocol):
 
     async def check(self) -> None:
         """Ask whether somebody is there. Raises `ExecError`."""
+
+    async def confines_by(self) -> str | None:
+        """What commands are confined by there. Raises `ExecError`."""
 
     async def take_up(self, process_id: str) -> Process:
         """A process that runs in the session already. Raises `ExecError`."""
@@ -152,20 +156,15 @@ class Environment:
             detach_s = seconds("detach_s", detach_s)
         if request_timeout is not None:
             request_timeout = seconds("request_timeout", request_timeout)
+        reach = partial(connect_over, request_timeout=request_timeout, on_connection=on_connection)
+        stays = partial(reach, recovery_s=recovery_s, detach_s=detach_s)  # of a server that goes on without us
         if through is not None:
             if url is not None:
                 raise ExecError("pass `url` or `through`, not both", INVALID_PARAMS)
             from treadle.transport.through import opener
 
             way = words("through", through)
-            return await connect_over(
-                opener(way),
-                way[0] if way else "nothing",
-                recovery_s=recovery_s,
-                detach_s=detach_s,
-                request_timeout=request_timeout,
-                on_connection=on_connection,
-            )
+            return await stays(opener(way), way[0] if way else "nothing")
         if url is None:
             if (problem := needs_linux("running commands")) is not None:
                 raise ExecError(problem)
@@ -183,10 +182,7 @@ class Environment:
                 return await spawn(command)
 
             # Never taken up again: a new program would not know the old one's session.
-            place = command[0] if command else "nothing"
-            return await connect_over(
-                start, place, recovery_s=0.0, request_timeout=request_timeout, on_connection=on_connection
-            )
+            return await reach(start, command[0] if command else "nothing", recovery_s=0.0)
         try:
             address = Address.parse(url)
         except AddressError as error:
@@ -197,15 +193,7 @@ class Environment:
 
             return await connect(address, token=token, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
 
-        return await connect_over(
-            connect,
-            str(address),
-            recovery_s=recovery_s,
-            detach_s=detach_s,
-            request_timeout=request_timeout,
-            on_connection=on_connection,
-            session_id=session_id,
-        )
+        return await stays(connect, str(address), session_id=session_id)
 
     def __repr__(self) -> str:
         return f"<Environment on {self._place}>"
@@ -246,6 +234,15 @@ class Environment:
         """Ask it whether it is there. Raises `ExecError`."""
         if self._connection is not None:
             await self._connection.check()
+
+    async def confines_by(self) -> str | None:
+        """What commands in a sandbox are confined by: `bubblewrap`, `landlock`, which cannot keep something read-only
+        below a writable folder, or `none`, where they are refused. None for an exec-server that does not tell."""
+        if self._connection is not None:
+            return await self._connection.confines_by()
+        from treadle.execution.sandbox.sandbox_modes import mechanism  # loads all of them, and tries them out
+
+        return await asyncio.to_thread(mechanism)
 
     async def close(self) -> None:
         """End all processes and their descendants, then the connection."""

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,6 +17,9 @@ from treadle.execution.process import RETAINED_BYTES, TERMINATE_GRACE_S
 from treadle.execution.process_values import ExecParams, ProcessInfo, argv_of
 from treadle.execution.supervisor import Supervisor, SupervisorLost
 from treadle.logs import audit
+
+if TYPE_CHECKING:
+    from treadle.execution.sandbox.remote_sandbox import SeenRoots
 
 # A closed process is listed, and its id is taken, for this long, or until there are too many of them.
 CLOSED_S = 30.0
@@ -37,7 +41,8 @@ class LocalBackend:
     """The processes of one owner: an `Environment`, or a session of the exec-server.
 
     With `rereadable`, `get` finds closed processes too, and their output is retained for that. Without, a closed
-    process can be read only by a holder of the object. With `bounds` no process gets more than these allow.
+    process can be read only by a holder of the object. With `bounds` no process gets more than these allow. `seen` are
+    the folders that threads of a client on another machine were given.
     """
 
     def __init__(
@@ -47,9 +52,11 @@ class LocalBackend:
         retained_bytes: int = RETAINED_BYTES,
         rereadable: bool = False,
         bounds: Bounds | None = None,
+        seen: SeenRoots | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._bounds = bounds
+        self._seen = seen
         self._group = supervisor.new_group()
         self._retained_bytes = retained_bytes
         self._processes: dict[str, LocalProcess] = {}
@@ -76,7 +83,7 @@ class LocalBackend:
                 audit.log.record("command", {"process": name, **command, "sandbox": confined})
             except audit.AuditFailed as error:  # for whoever starts it, as when it cannot be started
                 raise ExecError(str(error)) from None
-        process = LocalProcess(params, self._process_closed, self._retained_bytes, self._bounds)
+        process = LocalProcess(params, self._process_closed, self._retained_bytes, self._bounds, self._seen)
         self._starting[name] = asyncio.current_task()
         try:
             await process._start(self._supervisor, self._group)

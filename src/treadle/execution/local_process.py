@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from treadle.execution.process_limits import ProcessLimits
     from treadle.execution.sandbox.confinement import Confined
     from treadle.execution.sandbox.policy import Policy
+    from treadle.execution.sandbox.remote_sandbox import SeenRoots
 
 # What a pipe holds by default on Linux: one read empties it.
 READ_SIZE = 64 << 10
@@ -89,10 +90,12 @@ class LocalProcess(Process):
         on_closed: Callable[[LocalProcess], None],
         retained_bytes: int,
         bounds: Bounds | None = None,
+        seen: SeenRoots | None = None,
     ) -> None:
         super().__init__(params.process_id, retained_bytes=retained_bytes)
         self.params = params
         self._bounds = bounds
+        self._seen = seen
         self.sandbox_type: SandboxType = "none"
         self._loop = asyncio.get_running_loop()
         self._on_closed = on_closed
@@ -171,7 +174,7 @@ class LocalProcess(Process):
         ):  # from another machine, which has left all looking around to this one
             from treadle.execution.sandbox.remote_sandbox import enforced_policy
 
-            policy = await asyncio.to_thread(enforced_policy, sandbox)
+            policy = await asyncio.to_thread(enforced_policy, sandbox, self._seen)
         else:
             policy = policy_from_wire(sandbox)
         if self._bounds is not None and policy is not None:

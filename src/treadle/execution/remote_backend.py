@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from pybase64 import b64decode
 
 from treadle.arguments import text_problem
@@ -134,6 +134,7 @@ class RemoteBackend:
         self._odd_ones = 0
         self.info: EnvironmentInfo | None = None
         self.capabilities: Capabilities = Capabilities()
+        self._confines_by: str | UnsetType | None = UNSET
 
     async def open(self) -> None:
         """Connect and shake hands; raises `ExecError`."""
@@ -224,32 +225,27 @@ class RemoteBackend:
                 if await self._find(process):
                     return None
                 if loop.time() < until:
-                    return await self._start_again(process, wire)
+                    known_by = loop.time() + START_KNOWN_S
+                    try:
+                        return await self._call_when_ready("process/start", wire, StartResult)
+                    except ExecError as refusal:
+                        # Of itself, or because the first one has come in meanwhile and is being started.
+                        while not await self._find(process):
+                            if loop.time() > known_by:
+                                raise refusal from None
+                            await asyncio.sleep(RECONNECT_EVERY_S)
+                        return None
             except ChannelClosed:
                 continue
             raise OutcomeUnknown(f"{DISCONNECTED}: {reason}; nobody knows whether the command ran")
 
-    async def _start_again(self, process: RemoteProcess, wire: StartParams) -> StartResult | None:
-        until = asyncio.get_running_loop().time() + START_KNOWN_S
-        try:
-            return await self._call_when_ready("process/start", wire, StartResult)
-        except ExecError as refusal:
-            # Of itself, or because the first one has come in meanwhile and is being started.
-            while not await self._find(process):
-                if asyncio.get_running_loop().time() > until:
-                    raise refusal from None
-                await asyncio.sleep(RECONNECT_EVERY_S)
-            return None
-
     async def _find(self, process: RemoteProcess) -> bool:
         """Whether the server knows the process, whose events so far are then read."""
         await self._ready.wait()
-        if self.failure is not None:
-            raise OutcomeUnknown(f"{self.failure}; nobody knows whether the command ran")
         try:
             await process._catch_up()
         except ExecError:
-            if self.failure is not None:
+            if self.failure is not None:  # which every call raises then
                 raise OutcomeUnknown(f"{self.failure}; nobody knows whether the command ran") from None
             return False
         return True
@@ -272,6 +268,12 @@ class RemoteBackend:
 
     async def check(self) -> None:
         await self.call("environment/status", NoParams(), EnvironmentStatus, repeat=True)
+
+    async def confines_by(self) -> str | None:
+        if self._confines_by is UNSET and self.capabilities.sandbox_orders:  # others do not tell
+            info = _checked(await self.call("environment/info", NoParams(), EnvironmentInfo, repeat=True))
+            self._confines_by = info.confines_by
+        return None if self._confines_by is UNSET else self._confines_by
 
     async def processes(self) -> list[ProcessInfo]:
         self.require("process_list", "list its processes")
@@ -505,9 +507,6 @@ class RemoteBackend:
                 process._lose(f"the exec-server sent output that is not base64: {error}")
                 return
         elif isinstance(notice, ExitedNotice):
-            if not -(2**31) <= notice.exit_code < 2**31:
-                process._lose("the exec-server sent an exit code that is none")
-                return
             event = Exited(notice.seq, notice.exit_code, notice.sandbox_denied)
         else:
             event = Closed(notice.seq)
@@ -537,7 +536,7 @@ def _checked(info: EnvironmentInfo) -> EnvironmentInfo:
     """Raises `ExecError` for what nobody can be called, or be in."""
     lists = (*info.temporary_directories[:MAX_TEXT], *info.prepend_path_dirs[:MAX_TEXT])
     texts = (info.shell.name, info.shell.path, info.cwd, info.user_home_dir, info.temp_dir, info.platform_os, *lists)
-    for text in (*texts, info.executor_version, info.provider_id):
+    for text in (*texts, info.executor_version, info.provider_id, info.confines_by):
         if text is not None and (len(text) > MAX_TEXT or not text.isprintable()):
             raise ExecError(f"the exec-server says of itself what cannot be true: {text[:100]!a}")
     return info

@@ -14,22 +14,24 @@ function is run.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
-from treadle.errors import INVALID_REQUEST, NOT_FOUND, ExecError
+from treadle.errors import INVALID_REQUEST, NOT_FOUND, ExecError, SandboxRefused
 from treadle.execution.bounded_reads import READ_S, FileSnapshot, Readers
 from treadle.execution.files.files_interface import Files, FileStat
 from treadle.execution.files.remote_files import RemoteFiles
 from treadle.execution.files.remote_patch_files import RemotePatchFiles
 from treadle.execution.project_files import ProjectFiles
 from treadle.execution.sandbox.policy import Policy, contains, policy_from_wire
-from treadle.execution.sandbox.profile_sandbox import Confinement, without_writing
-from treadle.execution.sandbox.remote_sandbox import remote_roots, unresolved_sandbox
+from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileSandbox, without_writing
+from treadle.execution.sandbox.remote_sandbox import OF, remote_roots, unresolved_sandbox
 from treadle.execution.uris import native_path
 from treadle.logs.trace import outside
 from treadle.protocol.exec import Sandbox
@@ -37,12 +39,15 @@ from treadle.protocol.exec import Sandbox
 if TYPE_CHECKING:
     from treadle.execution.environment import Environment
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 MAX_SEEN: Final = 2048  # files that are remembered
 MAX_BYTES_SEEN: Final = 8 << 20
 MAX_QUESTIONS: Final = 256  # each with what was read: some ten kilobytes
 MAX_READERS: Final = 8
+TRIAL_S: Final = 60.0
 MAX_READ: Final = 32 << 20  # of a file there, into the memory of whoever serves all threads
 
 
@@ -56,6 +61,7 @@ class RemoteMachine:
         self.seen: Final = SeenFiles()
         self._connect = connect
         self._opening: asyncio.Task[Environment] | None = None
+        self._name = uuid.uuid4().hex
 
     async def take_up(self, session_id: str) -> Environment:
         """A connection of its own that goes on in the session of a program that has ended. Raises `ExecError`."""
@@ -121,12 +127,42 @@ class RemoteMachine:
                 raise
 
         paths = remote_roots(confinement, cwd)
-        return dict(zip(paths, await asyncio.gather(*map(real, paths)), strict=True))
+        roots = dict(zip(paths, await asyncio.gather(*map(real, paths)), strict=True))
+        # Not the same for a later server, which need not find what was there for this one.
+        roots[OF] = known.get(OF) or uuid.uuid4().hex
+        await self._show(confinement, cwd, roots)
+        return roots
+
+    async def _show(self, confinement: Confinement, cwd: str, roots: Mapping[str, str]) -> None:
+        """Have the executor see which folders the roots are, before a command can put others there. Raises
+        `SandboxRefused` for a permission profile that it cannot enforce, as is done on this machine."""
+        environment, sandbox = await self.environment(), await self.sandbox(confinement, cwd, roots)
+        try:
+            if isinstance(confinement, ProfileSandbox) and sandbox is not None:
+                trial = structs.replace(sandbox, roots_of=UNSET)
+                await environment.run(["true"], cwd=cwd, sandbox=trial, timeout=TRIAL_S)
+        except SandboxRefused:
+            raise
+        except ExecError as error:  # of a directory that is missing, and the like: commands say so
+            logger.debug("%s: a permission profile could not be tried: %s", self.id, error)
+        if sandbox is None or sandbox.roots_of is UNSET or not environment.info.capabilities.fs_look:
+            return
+        assert isinstance(environment.files, RemoteFiles)
+        try:
+            await environment.files.confined(sandbox).look(())
+        except SandboxRefused as error:  # as commands will be
+            logger.debug("%s: %s", self.id, error)
 
     async def sandbox(self, confinement: Confinement, cwd: str, roots: Mapping[str, str]) -> Sandbox | None:
         """The sandbox to send; None asks for no confinement. Raises `ExecError` for one that cannot be had there."""
         ours = (await self.environment()).info.capabilities.sandbox_orders
+        if OF in roots:
+            roots = {**roots, OF: f"{roots[OF]}-{self._name}"}
         return unresolved_sandbox(confinement, cwd, roots, ours=ours)
+
+    async def can_protect(self) -> bool:
+        """Whether something read-only below a writable root can be enforced there; so it counts where nobody says."""
+        return await (await self.environment()).confines_by() not in ("landlock", "none")
 
     async def files(self, sandbox: Sandbox | None) -> Files:
         """The files there, by what a sandbox allows."""
@@ -155,8 +191,7 @@ async def patch_files(
     """The files of a patch for a thread in this sandbox; `policy` is what that will come to there."""
     files = (await machine.environment()).files
     assert isinstance(files, RemoteFiles)
-    confined, everything = files.confined(sandbox, follow=False), files.confined(None, follow=False)
-    return await RemotePatchFiles.resolve(names, confined, everything, files, policy)
+    return await RemotePatchFiles.resolve(names, files, sandbox, policy)
 
 
 # --- the project ------------------------------------------------------------------------------------------------------

@@ -79,6 +79,9 @@ class RemoteProcess(Process):
         """An event from the server, in any order, perhaps for the second time."""
         if self.log.closed:
             return
+        if isinstance(event, Exited) and not -(2**31) <= event.exit_code < 2**31:
+            self._lose("the exec-server sent an exit code that is none")
+            return
         size = len(event.chunk) if isinstance(event, Output) else 0
         try:
             ready = self._order.offer(event.seq, event, size)
@@ -92,6 +95,8 @@ class RemoteProcess(Process):
                 self._log_start(argv_of(self.params))
             if isinstance(item, Output):
                 self._add_output(item.stream, item.chunk)
+            elif isinstance(item, Exited) and self.exited:
+                self._lose("the exec-server sent a second exit")
             elif isinstance(item, Exited):
                 self._add_exit(item.exit_code, item.sandbox_denied)
             else:
@@ -220,10 +225,12 @@ class ReorderBuffer(Generic[E]):
         if seq < self.next_seq or seq in self._held:
             return []
         if seq > self.next_seq:
-            self._held[seq] = (event, size)
             self._held_bytes += size
-            if len(self._held) > MAX_HELD_EVENTS or self._held_bytes > MAX_HELD_BYTES:
-                raise TooFarAhead(f"event {self.next_seq} is missing and {len(self._held)} later ones have come")
+            if len(self._held) >= MAX_HELD_EVENTS or self._held_bytes > MAX_HELD_BYTES:
+                later = len(self._held) + 1
+                self._held.clear()  # whoever is lost may be held for long
+                raise TooFarAhead(f"event {self.next_seq} is missing and {later} later ones have come")
+            self._held[seq] = (event, size)
             return []
         ready = [event]
         self.next_seq += 1

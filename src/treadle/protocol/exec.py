@@ -81,6 +81,8 @@ class EnvironmentInfo(ExecStruct, frozen=True, omit_defaults=True):
     provider_id: str | None = None
     prepend_path_dirs: tuple[str, ...] = ()
     capabilities: Capabilities = Capabilities()
+    confines_by: str | None = None
+    """*extension*, of `environment/info` alone: what commands are confined by, `bubblewrap`, `landlock` or `none`."""
 
 
 class InitializeResult(ExecStruct, frozen=True):
@@ -164,6 +166,9 @@ class Sandbox(ExecStruct, frozen=True):
     protect_orders: bool | UnsetType = UNSET
     """*extension* (`sandboxOrders`): what git and agents take orders from stays as it is below the project roots, and
     the executor's own home is out of reach. The executor knows what that is."""
+    roots_of: str | UnsetType = UNSET
+    """*extension*: whose folders these are, by a name that the client has made. The executor refuses one that is not
+    the folder any more that it was when this session first named it so."""
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from kit.app_program import Program, stdio_server
 from treadle.testing import AppServerHarness
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 
 from system.agent.scene import Json
-from treadle.transport import Channel
+from treadle.execution import RemoteBackend, RemoteFiles
+from treadle.transport import Channel, memory_pair
 
 NOT_FOUND: Final = -32004
 CAPABILITIES: Final = {"sandboxOrders": True, "processAck": True}
@@ -90,6 +93,8 @@ def _honest(line: Line, params: Json) -> Any:
     match params["method"]:
         case "initialize":
             return {"sessionId": params.get("resumeSessionId") or "s", "environmentInfo": INFO}
+        case "environment/info":
+            return INFO
         case "environment/status":
             return {"status": "ready"}
         case "fs/canonicalize":
@@ -126,3 +131,26 @@ def _honest(line: Line, params: Json) -> Any:
             return {"running": False}
         case other:
             raise Failure(-32601, f"no {other}")
+
+
+def fixed(result: Any) -> Answer:
+    return lambda line, params: result
+
+
+@asynccontextmanager
+async def opened(initialize: Answer | None = None) -> AsyncIterator[tuple[RemoteFiles, Liar, RemoteBackend]]:
+    """A session in memory."""
+    liar = Liar()
+    if initialize is not None:
+        liar.answers["initialize"] = initialize
+
+    async def connect() -> Channel:
+        near, far = memory_pair()
+        liar.accept(far)
+        return near
+
+    backend = RemoteBackend(connect, recovery_s=5.0, request_timeout=10.0)
+    async with asyncio.timeout(60):
+        await backend.open()
+        yield RemoteFiles(backend.call_method), liar, backend
+        await backend.close()

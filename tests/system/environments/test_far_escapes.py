@@ -3,6 +3,7 @@ What they could harm is planted beside the workspace, and looked at from outside
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,8 @@ from kit.exec_program import running
 from kit.sandboxes import usable
 from system.agent.scene import Json, Scene, patch, scene, shell
 from system.environments.far import CONFINED, call, executor_environment, far_thread, snapshot
-from treadle.execution import Mechanism
+from treadle.errors import RpcError
+from treadle.execution import UNPROTECTED, Mechanism
 from treadle.testing import ToolCall
 
 pytestmark = [pytest.mark.anyio, pytest.mark.this_machine]  # it has a machine of its own
@@ -29,6 +31,7 @@ class Ground:
 
     def __init__(self, stage: Scene, root: Path, thread: str, mechanism: Mechanism) -> None:
         self.stage = stage
+        self.address = f"unix://{root / 'socket'}"
         self.root = root
         self.work = root / "work"
         self.outside = root / "outside"
@@ -47,7 +50,7 @@ class Ground:
 
 
 def planted(root: Path) -> None:
-    for folder in ("work/sub", "outside/folder", "home/environments", "tmp", "user"):
+    for folder in ("work/sub", "outside/folder", "home/environments", "tmp", "user", "beside"):
         (root / folder).mkdir(parents=True)
     (root / "home").chmod(0o700)
     (root / "outside/victim").write_text("precious\n")
@@ -88,7 +91,7 @@ def executor(machine: tuple[str, Mechanism, Path]) -> Iterator[tuple[str, Mechan
 @pytest.fixture
 async def ground(executor: tuple[str, Mechanism, Path], tmp_path: Path) -> AsyncIterator[Ground]:
     address, mechanism, root = executor
-    async with scene(tmp_path / "app", extra_toml=PROFILES) as stage:
+    async with scene(tmp_path / "app", extra_toml=PROFILES.replace("{beside}", str(root / "beside"))) as stage:
         yield Ground(stage, root, await far_thread(stage, address, root / "work"), mechanism)
 
 
@@ -107,6 +110,10 @@ PROFILES = """
 [permissions.globs.filesystem]
 ":root" = "read"
 ":workspace_roots" = { "." = "write", "**/*.env" = "deny", "sub/keys" = "deny" }
+
+[permissions.beside.filesystem]
+":root" = "read"
+"{beside}" = "write"
 """
 
 COMMANDS = {
@@ -126,7 +133,7 @@ COMMANDS = {
     "the executor's memory": "for pid in /proc/[0-9]*; do echo x > $pid/root{outside}/victim; done",
     "tmp": "echo x > {root}/tmp/new",
     "the executor's home": "echo x > {home}/auth.json; echo x > {home}/new; rm -rf {home}",
-    "a folder beside": "mkdir {root}/beside",
+    "a folder beside": "mkdir {root}/new; touch {root}/beside/new",
     "a folder of the user": "mkdir -p {root}/user/.config && echo x > {root}/user/.profile",
     "the socket": "rm {root}/socket",
     "moved workspace": "mv {work} {root}/elsewhere",
@@ -137,14 +144,14 @@ COMMANDS = {
 async def test_a_command_writes_nothing_outside(ground: Ground, attempt: str) -> None:
     command = COMMANDS[attempt].format(**vars(ground))
     (ground.root / "server.stderr").touch()
-    places = [ground.outside, ground.root / "tmp", ground.home, ground.root / "user"]
+    places = [ground.outside, *(ground.root / name for name in ("tmp", "beside", "user")), ground.home]
     if (ground.mechanism, attempt) == ("landlock", "mode"):  # which docs/sandbox.md says
         places.remove(ground.outside)
     async with nothing_changes(*places):
         told = await ground.run(f"{command}; echo tried")
         assert "\ntried" in told, told
     assert sorted(path.name for path in ground.root.iterdir()) == sorted(
-        ["work", "outside", "home", "tmp", "user", "socket", "server.stderr", *extra(ground)]
+        ["work", "outside", "home", "tmp", "beside", "user", "socket", "server.stderr", *extra(ground)]
     )
 
 
@@ -206,10 +213,14 @@ async def test_orders_are_not_written(ground: Ground, name: str, there: bool) ->
 
 async def test_orders_are_protected_where_a_profile_opens_the_whole_disk(ground: Ground) -> None:
     (ground.work / ".git").mkdir()
+    if ground.mechanism == "landlock":  # which cannot close the home then, here as there
+        with pytest.raises(RpcError, match="the request was refused"):
+            await ground.run("true", permissions="open", sandboxPolicy=None)
+        return
     told = await ground.patch("*** Add File: .git/config", "+x", permissions="open", sandboxPolicy=None)
     assert "Success" not in told
     await ground.run("echo x > .git/config; echo x > ran", permissions="open", sandboxPolicy=None)
-    assert ground.mechanism == "landlock" or not (ground.work / ".git/config").exists()
+    assert not (ground.work / ".git/config").exists()
 
 
 async def test_a_folder_of_orders_that_is_a_root_of_its_own_stays_protected(ground: Ground) -> None:
@@ -246,9 +257,70 @@ async def test_a_workspace_that_was_replaced_is_not_followed(ground: Ground) -> 
     ground.work.symlink_to(ground.outside)
     async with nothing_changes(ground.outside):
         told = await ground.run("echo x > victim; touch new; pwd")
-        assert "was replaced since" in told
+        assert f"led to '{ground.work}' when the thread got it and leads to '{ground.outside}' now" in told
         for lines in (["*** Add File: new", "+x"], ["*** Update File: victim", "-precious", "+x"]):
             assert "Success" not in await ground.patch(*lines)
+
+
+NOTICED = "is not the directory any more that it was when the thread got it"
+ROOTS: dict[str, Json] = {
+    "work": {},
+    "work/sub": {"sandboxPolicy": {**CONFINED, "writableRoots": ["{root}/work/sub"]}},
+    "work/later": {"sandboxPolicy": {**CONFINED, "writableRoots": ["{root}/work/later"]}},
+    "tmp": {"sandboxPolicy": {**CONFINED, "excludeTmpdirEnvVar": False}},
+    "beside": {"sandboxPolicy": None, "permissions": "beside"},
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+async def test_a_folder_that_was_replaced_by_another_one_is_noticed(ground: Ground, name: str) -> None:
+    """Of the same name, as on this machine: by commands and by patches, until it is put back."""
+    params: Json = json.loads(json.dumps(ROOTS[name]).replace("{root}", str(ground.root)))
+    folder, away = ground.root / name, ground.root / "away"
+    if name == "work":  # as it was when the thread got it, whether a command was run or not
+        ground.thread = await far_thread(ground.stage, ground.address, ground.work, sandbox="workspace-write")
+    else:
+        await ground.run("true", **params)
+    if name == "work/later":  # nothing was there before
+        folder.mkdir()
+        await ground.run("true", **params)
+    folder.rename(away)
+    shutil.copytree(away, folder)
+    told = await ground.run("touch made later/made sub/made; echo tried", **params)
+    assert NOTICED in told, told
+    assert "Success" not in await ground.patch("*** Add File: patched", "+x", **params)
+    assert not list(ground.root.rglob("made")) + list(ground.root.rglob("patched"))
+    first, ground.thread = ground.thread, await far_thread(ground.stage, ground.address, ground.work)
+    assert "\ntried" in await ground.run("echo tried", **params), "for a new thread it is the folder"
+    ground.thread = first
+    shutil.rmtree(folder)
+    away.rename(folder)
+    assert "\ntried" in await ground.run("echo tried", **params)
+
+
+async def test_what_the_executor_cannot_protect_is_said_as_it_is_here(ground: Ground) -> None:
+    for _ in range(2):
+        await ground.run("true", sandboxPolicy={"type": "readOnly"})
+        await ground.run("true")
+    warnings = [message["params"] for message in ground.stage.client.told("warning")]
+    there = UNPROTECTED.replace("This machine", "The machine `far`")
+    told = [{"message": there, "threadId": ground.thread}] if ground.mechanism == "landlock" else []
+    assert warnings == told
+
+
+async def test_a_profile_that_the_executor_cannot_enforce_is_refused_at_the_start(ground: Ground) -> None:
+    (ground.work / "sub/keys").mkdir()
+    profile = {"permissions": "globs"}
+    if ground.mechanism == "bubblewrap":
+        await far_thread(ground.stage, ground.address, ground.work, **profile)
+        return
+    for refused in (
+        far_thread(ground.stage, ground.address, ground.work, **profile),
+        ground.stage.client.request("thread/settings/update", {"threadId": ground.thread, **profile}),
+        ground.run("true", sandboxPolicy=None, **profile),
+    ):
+        with pytest.raises(RpcError, match="Landlock cannot keep"):
+            await refused
 
 
 PATCHES = {
@@ -319,6 +391,10 @@ async def test_what_a_profile_denies_by_pattern_is_neither_read_nor_written(grou
     (ground.work / "sub/keys/one").write_text(SECRET)
     (ground.work / "sub/a.env").write_text(SECRET)
     profile = {"permissions": "globs", "sandboxPolicy": None}
+    if ground.mechanism == "landlock":
+        with pytest.raises(RpcError, match="Landlock cannot keep"):  # something denied below a writable folder
+            await ground.run("cat file", **profile)
+        return
     for path in ("sub/keys/one", "sub/a.env"):
         told = await ground.run(f"cat {path}; cp {path} copy; cat copy; echo x > {path}", **profile)
         assert SECRET not in told
@@ -326,8 +402,4 @@ async def test_what_a_profile_denies_by_pattern_is_neither_read_nor_written(grou
         assert "not allow" in told
         assert "Success" not in await ground.patch(f"*** Update File: {path}", f"-{SECRET}", "+x", **profile)
         assert (ground.work / path).read_text() == SECRET
-    told = await ground.run("cat file", **profile)
-    if ground.mechanism == "bubblewrap":
-        assert "mine" in told
-    else:
-        assert "Landlock cannot keep" in told  # something denied below a writable folder
+    assert "mine" in await ground.run("cat file", **profile)

@@ -18,15 +18,14 @@ from hypothesis import strategies as st
 
 from system.agent.scene import Json, Scene, patch, scene, shell
 from system.environments.far import FAR, call, far_thread, listening, snapshot, until
-from system.environments.liar import CAPABILITIES, INFO, SILENCE, Answer, Failure, Liar, Line
+from system.environments.liar import CAPABILITIES, INFO, SILENCE, Answer, Failure, Liar, Line, fixed, opened
 from treadle.agent import turn_sandbox
 from treadle.agent.tools import command_call
 from treadle.errors import RpcError
-from treadle.execution import Environment, ExecError, ExecParams, RemoteBackend, RemoteFiles
+from treadle.execution import Environment, ExecError, ExecParams
 from treadle.protocol.exec import Sandbox
 from treadle.rpc import MAX_VALUES
 from treadle.testing import ToolCall
-from treadle.transport import Channel, memory_pair
 
 pytestmark = [pytest.mark.anyio, pytest.mark.this_machine]  # it has a machine of its own
 
@@ -75,10 +74,6 @@ async def ground(tmp_path: Path, **answers: Answer) -> AsyncIterator[Ground]:
         assert all(CANARY.encode() not in request.body for request in stage.model.requests())
         assert CANARY not in json.dumps(stage.client.messages)
     assert snapshot(tmp_path / "here") == before
-
-
-def fixed(result: Any) -> Answer:
-    return lambda line, params: result
 
 
 def failing(message: str, data: Any = None) -> Answer:
@@ -524,23 +519,6 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-@asynccontextmanager
-async def opened() -> AsyncIterator[tuple[RemoteFiles, Liar, RemoteBackend]]:
-    """A session in memory."""
-    liar = Liar()
-
-    async def connect() -> Channel:
-        near, far = memory_pair()
-        liar.accept(far)
-        return near
-
-    backend = RemoteBackend(connect, recovery_s=5.0, request_timeout=10.0)
-    async with asyncio.timeout(60):
-        await backend.open()
-        yield RemoteFiles(backend.call_method), liar, backend
-        await backend.close()
 
 
 @given(JSON, JSON, st.lists(JSON, max_size=3))

@@ -44,7 +44,7 @@ def test_each_client_with_such_limits_has_a_group(folder: Path) -> None:
     }
     groups = apply_groups(all_rights, lambda: ControlGroups(str(folder)))
     assert groups is not None
-    own = folder / f"treadle-{os.getpid()}-server"
+    own = folder / f"treadle-{os.getpid()}"
     assert (own / "cgroup.procs").read_text() == "0", "nobody is left in the group that hands on controllers"
     assert (folder / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
     limits = {name: each.limits for name, each in all_rights.items()}

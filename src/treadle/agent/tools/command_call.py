@@ -24,7 +24,7 @@ from treadle.agent.tools.built_in import ExecCommandArguments, WriteStdinArgumen
 from treadle.agent.turn.turn import Turn, Work, developer_message
 from treadle.agent.turn.turn_items import OpenItem
 from treadle.errors import INVALID_REQUEST, ExecError, OutcomeUnknown, SandboxRefused
-from treadle.execution.sandbox.sandbox_modes import UNPROTECTED, can_protect, may_write
+from treadle.execution.sandbox.sandbox_modes import can_protect, may_write, unprotected
 from treadle.protocol.app.approvals import (
     CommandExecutionRequestApprovalParams,
     CommandExecutionRequestApprovalResponse,
@@ -85,13 +85,12 @@ class CommandCall:
         """The answer for the model."""
         escalated = self._arguments.sandbox_permissions == "require_escalated"
         try:
-            if not self._place.is_local:
-                # The command runs in the shell of its machine.
-                machine = self._thread.services.machine(self._place.environment)
+            machine = None if self._place.is_local else self._thread.services.machine(self._place.environment)
+            if machine is not None:  # the command runs in its shell
                 self._argv = self._words(self._arguments.shell or await machine.shell())
                 self._item = structs.replace(self._item, command=shown(self._argv))
-            elif may_write(self._settings.in_force):
-                self._protects = await can_protect()
+            if may_write(self._settings.in_force):
+                self._protects = await (can_protect() if machine is None else machine.can_protect())
             sandbox = await turn_sandbox(self._turn, self._settings, protect=self._protects)
         except ExecError as error:
             return await self._not_started(error, confined=True)
@@ -212,7 +211,8 @@ class CommandCall:
         if self._place.is_local and _without_links(self._cwd) != self._real_cwd:
             raise ExecError(f"{self._cwd} is no longer the directory {self._real_cwd}", INVALID_REQUEST)
         if sandbox is not None and not self._protects:
-            self._thread.warn_once(self._turn, UNPROTECTED)
+            there = None if self._place.is_local else self._place.environment
+            self._thread.warn_once(self._turn, unprotected(there))
         spec = CommandSpec(
             command=self._argv,
             cwd=self._cwd,

@@ -30,6 +30,13 @@ from treadle.transport.address import shown_url
 
 SECTION: Final = "environments"
 _HEAD: Final = ("Name", "Kind", "Where", "Directory", "Default")
+_BY: Final = {
+    "bubblewrap": ", by bubblewrap",
+    "landlock": (
+        ", by Landlock alone: they can change .git, .codex, .claude and the like where they can write, and permission "
+        "profiles that deny something there are refused; install bubblewrap on that machine"
+    ),
+}
 _NONE: Final = "No environments configured yet. Try `treadle environments add box --provider ssh --option host=me@box`."
 # What tells one machine of a provider from another.
 _TELLING: Final = ("host", "container", "image", "branch")
@@ -264,6 +271,7 @@ async def _check(one: EnvironmentConfig, overrides: tuple[str, ...]) -> dict[str
         try:
             done = await environment.run(["true"], cwd=cwd, sandbox=sandbox, timeout=60)
             confined = "commands can be confined" if done.exit_code == 0 else f"`true` ended with {done.exit_code}"
+            confined += _BY.get(await environment.confines_by() or "", "")
         except ExecError as error:
             confined = f"commands cannot be confined: {error.message}"
     return {

@@ -17,23 +17,18 @@ from treadle.execution.files.pinned_files import Location, PinnedTarget
 from treadle.execution.files.remote_files import RemoteFiles
 from treadle.execution.sandbox.policy import Policy
 from treadle.execution.uris import native_path
+from treadle.protocol.exec import Sandbox
 
 
 class RemotePatchFiles:
-    """`files` are those that the sandbox allows, `everything` the same without it: for what somebody has allowed who
-    may decide that; neither follows links. `looking` does, to find out where names lead."""
+    """Of `looking`, which follows links, the files of a patch in a sandbox, without following any. `policy` is what the
+    sandbox will come to there."""
 
     def __init__(
-        self,
-        targets: Iterable[PinnedTarget],
-        files: RemoteFiles,
-        everything: RemoteFiles,
-        looking: RemoteFiles,
-        policy: Policy | None,
+        self, targets: Iterable[PinnedTarget], looking: RemoteFiles, sandbox: Sandbox | None, policy: Policy | None
     ) -> None:
         self.targets: dict[str, PinnedTarget] = {target.name: target for target in targets}
-        self._files = files
-        self._everything = everything
+        self._files = looking.confined(sandbox, follow=False)
         self._looking = looking
         self._policy = policy
         self._read: dict[str, bytes] = {}
@@ -49,21 +44,16 @@ class RemotePatchFiles:
 
     @classmethod
     async def resolve(
-        cls,
-        names: Iterable[str],
-        files: RemoteFiles,
-        everything: RemoteFiles,
-        looking: RemoteFiles,
-        policy: Policy | None,
+        cls, names: Iterable[str], looking: RemoteFiles, sandbox: Sandbox | None, policy: Policy | None
     ) -> RemotePatchFiles:
-        natives = [native_path(name) for name in names]
-        targets = await asyncio.gather(*(_resolve(looking, name) for name in natives))
-        return cls(targets, files, everything, looking, policy)
+        targets = await asyncio.gather(*(_resolve(looking, native_path(name)) for name in names))
+        return cls(targets, looking, sandbox, policy)
 
     # --- permissions ---
 
     def lift(self) -> None:
-        self._files = self._everything
+        """Somebody has allowed the patch who may decide that."""
+        self._files = self._looking.confined(None, follow=False)
 
     def may_write(self, location: Location) -> bool:
         return self._policy is None or self._policy.access(location.path) == "write"
@@ -95,10 +85,15 @@ class RemotePatchFiles:
         before = self._read.get(path)
 
         async def done() -> bool:
-            there = await self._content(path)
+            try:
+                there = await self._files.read(path)
+            except ExecError as error:
+                if error.code == NOT_FOUND:
+                    return False
+                raise
             if there == data:
                 return True
-            if there is None or there == before or data.startswith(there):  # not begun, or in the middle of it
+            if there == before or data.startswith(there):  # not begun, or in the middle of it
                 return False
             raise ExecError(f"{shown(path)} was changed by somebody else while it was written", INVALID_REQUEST)
 
@@ -123,14 +118,6 @@ class RemotePatchFiles:
         except ExecError as error:
             if error.code == NOT_FOUND:
                 self._missing.add(path)
-            raise
-
-    async def _content(self, path: str) -> bytes | None:
-        try:
-            return await self._files.read(path)
-        except ExecError as error:
-            if error.code == NOT_FOUND:
-                return None
             raise
 
 

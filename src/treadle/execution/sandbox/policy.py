@@ -4,7 +4,7 @@ Owns the reading of the wire's sandbox object, and the question "what may be don
 anything: processes are confined by `bubblewrap` and `landlock`, file requests ask `Policy.access` themselves.
 
     wire object ─▶ each entry: unknown access? ─▶ refused
-                     │ _named_paths    the absolute paths that it names, as written
+                     │ named_paths     the absolute paths that it names, as written
                      │ _resolve        where each leads, and the links on the way there
                      │ void?           nothing at the path, and the entry may then be left out
                      ▼
@@ -132,7 +132,7 @@ def policy_from_wire(sandbox: Sandbox | None, *, as_written: bool = False) -> Po
         access = _ACCESS.get(entry.access)
         if access is None:
             raise refused(f"{label} has the unknown access {_shown(entry.access)}; known are {', '.join(_ACCESS)}")
-        for path in _named_paths(sandbox, entry, label, as_written=as_written):
+        for path in named_paths(sandbox, entry, label, as_written=as_written):
             if as_written:
                 found = ResolvedPath(path, os.path.normpath(path), ())
             else:
@@ -188,7 +188,7 @@ def _resolve(path: str, sandbox: Sandbox, entry: SandboxEntry, label: str) -> Re
     return found
 
 
-def _named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str, *, as_written: bool) -> Iterable[str]:
+def named_paths(sandbox: Sandbox, entry: SandboxEntry, label: str, *, as_written: bool) -> Iterable[str]:
     """The absolute paths that an entry names, as they were written."""
     value = entry.path.value
     match entry.path.type:

@@ -12,12 +12,13 @@ links among them. Others are sent the names, as Codex sends them; there a missin
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import UNSET
 
-from treadle.execution.sandbox.policy import PathRule, Policy, policy_from_wire, refused, resolve_path
+from treadle.execution.sandbox.policy import PathRule, Policy, named_paths, policy_from_wire, refused, resolve_path
 from treadle.execution.sandbox.profile_rules import split_pattern
 from treadle.execution.sandbox.profile_sandbox import (
     MINIMAL,
@@ -32,6 +33,7 @@ from treadle.execution.sandbox.sandbox_modes import has_bubblewrap, is_unconfine
 from treadle.execution.sandbox.sandbox_roots import (
     GIT,
     HiddenHome,
+    Pins,
     path_entry,
     protected_names,
     protected_paths,
@@ -48,6 +50,16 @@ from treadle.protocol.exec import (
     SandboxPath,
     SandboxPathValue,
 )
+
+SeenRoots: TypeAlias = dict[str, Pins]
+"""The folders that the threads of one client were given, by the names that it has made for that."""
+# Of a session. Threads beyond that, the ones that were used the longest ago, are known only by the names of their
+# folders, as after a restart; a path takes some hundred bytes.
+MAX_SEEN: Final = 1024
+MAX_SEEN_PATHS: Final = 1024
+_seen_lock: Final = threading.Lock()
+OF: Final = ":of"
+"""Among the roots of a thread, in place of a path: the name by which an executor knows them again."""
 
 _SPECIAL: Final = {ROOT: "root", MINIMAL: "minimal", TMPDIR: "tmpdir", SLASH_TMP: "slash_tmp"}
 _ACCESS: Final = {"write": "write", "read": "read", "deny": "none"}
@@ -105,6 +117,7 @@ def unresolved_sandbox(policy: Confinement, cwd: str, roots: Mapping[str, str], 
         workspace_roots=tuple(uri_from_path(roots.get(path, path)) for path in dict.fromkeys(projects)),
         canonical_paths=True if ours else UNSET,
         protect_orders=True if ours else UNSET,
+        roots_of=roots[OF] if ours and OF in roots and may_write(policy) else UNSET,
     )
 
 
@@ -144,15 +157,18 @@ def _special(kind: str, access: str, subpath: str | None = None, *, missing: str
 # --- on the executor --------------------------------------------------------------------------------------------------
 
 
-def enforced_policy(sandbox: Sandbox | None, *, mounts: bool = True) -> Policy | None:
+def enforced_policy(sandbox: Sandbox | None, seen: SeenRoots | None = None, *, mounts: bool = True) -> Policy | None:
     """What the executor holds a request to: the policy of the object, and with `protect_orders` what this machine knows
     to protect. Blocking. Raises `ExecError`.
 
     Args:
         sandbox: The object of the request.
+        seen: What the session of the client knows of its folders.
         mounts: Whether the policy is for a process: then something read-only below a writable root needs bubblewrap,
             and is left out without it, as it is for commands of this machine's own threads.
     """
+    if sandbox is not None and seen is not None and isinstance(sandbox.roots_of, str):
+        _check_roots(sandbox, sandbox.roots_of, seen)
     policy = policy_from_wire(sandbox)
     if policy is None or sandbox is None or sandbox.protect_orders is not True:
         return policy
@@ -184,3 +200,20 @@ def enforced_policy(sandbox: Sandbox | None, *, mounts: bool = True) -> Policy |
             if not (access == "write" and home.has(path) and home.reserves(path))
         }
     return Policy(tuple(PathRule(path, rules[path]) for path in sorted(rules)), policy.network)
+
+
+def _check_roots(sandbox: Sandbox, name: str, seen: SeenRoots) -> None:
+    """Refuse a folder that was replaced by another one, as `Pins` does for the threads of this machine."""
+    file_system = sandbox.permissions.file_system
+    paths = [path_from_uri(sandbox.cwd)] if sandbox.cwd else []
+    for number, entry in enumerate(() if file_system is None else file_system.entries):
+        if entry.access == "write" and (entry.path.value is None or entry.path.value.kind != "minimal"):
+            paths += named_paths(sandbox, entry, f"entry {number}", as_written=False)
+    with _seen_lock:
+        pins = seen.pop(name) if name in seen else Pins()
+        seen[name] = pins  # the last one now
+        while len(seen) > MAX_SEEN:
+            del seen[next(iter(seen))]
+    if len(pins) + len(paths) > MAX_SEEN_PATHS:
+        raise refused(f"more than {MAX_SEEN_PATHS} folders have been named for one thread; start another one")
+    pins.check_paths(list(dict.fromkeys(paths)))

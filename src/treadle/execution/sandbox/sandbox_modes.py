@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 from treadle.execution.sandbox.policy import policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileSandbox
@@ -48,6 +48,11 @@ UNPROTECTED: Final = (
     "kernel.unprivileged_userns_clone and user.max_user_namespaces, and docs/sandbox.md. Until then a temporary "
     "directory that has Treadle's home in it is not writable either."
 )
+
+
+def unprotected(machine: str | None = None) -> str:
+    """The warning, about another machine where one is named."""
+    return UNPROTECTED if machine is None else UNPROTECTED.replace("This machine", f"The machine `{machine}`", 1)
 
 
 async def pinned_sandbox(
@@ -153,6 +158,15 @@ def _try_out(policy: ProfileSandbox, cwd: str, home: str, *, protect: bool) -> N
     rules = policy_from_wire(_resolved(policy, cwd, home, protect=protect))
     assert rules is not None
     confine(rules, argv=("true",), arg0=None, cwd=cwd, env={}, tty=False).release()
+
+
+def mechanism() -> Literal["bubblewrap", "landlock", "none"]:
+    """What this machine confines commands by. Blocking; the first answer takes a moment."""
+    if has_bubblewrap():
+        return "bubblewrap"
+    from treadle.execution.sandbox.confinement import HOST
+
+    return "landlock" if HOST.landlock() and os.environ.get("TREADLE_SANDBOX", "") in ("", "landlock") else "none"
 
 
 async def can_protect() -> bool:

@@ -67,6 +67,9 @@ class Pins:
     def __getitem__(self, path: str) -> str:
         return self._pins[path].canonical
 
+    def __len__(self) -> int:
+        return len(self._pins)
+
     def on_record(self) -> dict[str, str]:
         return {path: pin.canonical for path, pin in self._pins.items()}
 
@@ -86,16 +89,18 @@ class Pins:
         return Pins(pins)
 
     def check(self, policy: Confinement, cwd: str) -> None:
-        """Raise `ExecError` when a path leads elsewhere than it did. Blocking."""
-        paths = pinned_paths(policy, cwd)
-        ends = [self[path] for path in paths]
+        self.check_paths(pinned_paths(policy, cwd))
+
+    def check_paths(self, paths: Sequence[str]) -> None:
+        """Raise `ExecError` when a path leads elsewhere than it did; one that is new is known from now on. Blocking."""
+        links: list[tuple[str, str]] = []
         for path in paths:
             try:
                 resolved = resolve_path(path)
             except (OSError, ValueError) as error:
                 raise refused(f"{path!a} cannot be resolved: {error}") from None
             found = _found(resolved.canonical)
-            pin = self._pins[path]
+            pin = self._pins.setdefault(path, found)
             if found.canonical != pin.canonical:
                 raise refused(
                     f"{path!a} led to {pin.canonical!a} when the thread got it and leads to {found.canonical!a} now; "
@@ -108,12 +113,14 @@ class Pins:
                         "back, or start a new thread if the change was yours"
                     )
                 self._pins[path] = found
-            for link in resolved.links:
-                if any(contains(end, os.path.dirname(link)) for end in ends):
-                    raise refused(
-                        f"{path!a} goes through the symbolic link {link!a}, which a command could replace; give the "
-                        f"thread the path that it leads to ({found.canonical!a}) instead"
-                    )
+            links += ((path, link) for link in resolved.links)
+        ends = [self[path] for path in paths]
+        for path, link in links:
+            if any(contains(end, os.path.dirname(link)) for end in ends):
+                raise refused(
+                    f"{path!a} goes through the symbolic link {link!a}, which a command could replace; give the "
+                    f"thread the path that it leads to ({self[path]!a}) instead"
+                )
 
 
 def pinned_paths(policy: Confinement, cwd: str, *, temporary: bool = True) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
 from treadle.errors import (
     INTERNAL_ERROR,
@@ -305,7 +305,9 @@ class ExecConnection:
         self._processes.resume_pushes()
 
     async def _info(self, params: Struct) -> Struct:
-        return self._rights.info(machine_info())
+        from treadle.execution.sandbox.sandbox_modes import mechanism  # loads all of them, and tries them out
+
+        return structs.replace(self._rights.info(machine_info()), confines_by=await asyncio.to_thread(mechanism))
 
     async def _status(self, params: Struct) -> Struct:
         return EnvironmentStatus(status="ready")
@@ -357,7 +359,8 @@ class ExecConnection:
         if name.startswith("fs/"):
             from treadle.execution.server.file_methods import FileMethods
 
-            files = FileMethods(self._link.notify, self._rights)
+            assert self._session is not None
+            files = FileMethods(self._link.notify, self._rights, self._session.seen)
             self._handlers.update(files.handlers)
             self._closers.append(files.close)
         else:

@@ -19,7 +19,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Struct, UnsetType, convert
 from pybase64 import b64encode
@@ -63,6 +63,9 @@ from treadle.protocol.exec import (
 from treadle.rpc import encode_notification
 from treadle.transport import RpcLink
 
+if TYPE_CHECKING:
+    from treadle.execution.sandbox.remote_sandbox import SeenRoots
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 DETACHED_S = 30.0
@@ -86,9 +89,11 @@ class Attached(Protocol):
 class ExecSession:
     """One client's processes. At most one connection is attached."""
 
-    def __init__(self, backend: LocalBackend, rights: Rights) -> None:
+    def __init__(self, supervisor: Supervisor, rights: Rights) -> None:
         self.id: str = str(uuid.uuid4())
-        self.backend = backend
+        self.seen: SeenRoots = {}
+        bounds = rights if rights.limited else None
+        self.backend = LocalBackend(supervisor, rereadable=True, bounds=bounds, seen=self.seen)
         self.rights = rights
         self.detach_s: float = DETACHED_S
         self.reads_on: bool = False
@@ -147,8 +152,7 @@ class Sessions:
                 raise rights.denied(f"has {len(own)} sessions open, which is its limit: end one first")
             if len(self._sessions) >= MAX_SESSIONS and not self._drop_an_idle_one(own):
                 raise ExecError(f"{MAX_SESSIONS} sessions are open: try again later", INVALID_REQUEST)
-            bounds = rights if rights.limited else None
-            session = ExecSession(LocalBackend(self._supervisor, rereadable=True, bounds=bounds), rights)
+            session = ExecSession(self._supervisor, rights)
             self._sessions[session.id] = session
             return self._attached(session, connection, detach_s)
         found = self._sessions.get(resume_id)

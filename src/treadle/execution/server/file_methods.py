@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, convert
 
@@ -21,6 +21,9 @@ from treadle.execution.server.rights import Rights
 from treadle.execution.uris import path_from_uri, uri_from_path
 from treadle.protocol import exec as wire
 
+if TYPE_CHECKING:
+    from treadle.execution.sandbox.remote_sandbox import SeenRoots
+
 # Each handler takes the params struct of its own method, as `wire.METHODS` names it.
 Handler = Callable[[Any], Awaitable[Struct]]
 
@@ -28,8 +31,11 @@ Handler = Callable[[Any], Awaitable[Struct]]
 class FileMethods:
     """The file side of one connection."""
 
-    def __init__(self, notify: Callable[[str, Struct], None], rights: Rights | None = None) -> None:
+    def __init__(
+        self, notify: Callable[[str, Struct], None], rights: Rights | None = None, seen: SeenRoots | None = None
+    ) -> None:
         self._rights = rights or Rights()
+        self._seen = seen
         self._handles = FileHandles()
         self._watches = MissingWatches(
             lambda watch_id: notify("fs/missingChanged", wire.MissingChangedNotice(watch_id=watch_id))
@@ -176,7 +182,7 @@ class FileMethods:
         from treadle.execution.sandbox.policy import both
         from treadle.execution.sandbox.remote_sandbox import enforced_policy
 
-        return FileAccess(both(enforced_policy(sandbox, mounts=False), held))
+        return FileAccess(both(enforced_policy(sandbox, self._seen, mounts=False), held))
 
 
 def decode_base64(text: str) -> bytes:

@@ -22,8 +22,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from treadle.errors import ExecError
-from treadle.execution.control_groups import ControlGroups, NoControlGroups
-from treadle.execution.process_limits import ProcessLimits
+from treadle.execution.process_limits import ControlGroups, NoControlGroups, ProcessLimits
 from treadle.execution.server.rights import Rights, TokenEntry
 from treadle.own_python import pin_imports
 from treadle.secrets import learn
