@@ -81,8 +81,10 @@ OUR_MEMBERS = {
     # Experimental:
     | {"collaborationMode", "environments", "permissions", "runtimeWorkspaceRoots"},
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
+    "FuzzyFileSearchParams": {"environmentId"},
+    "FuzzyFileSearchSessionStartParams": {"environmentId"},
     # Experimental:
-    "CommandExecParams": {"permissionProfile"},
+    "CommandExecParams": {"permissionProfile"} | {"environmentId"},
     "ThreadForkParams": {"permissions", "runtimeWorkspaceRoots"} | THREAD_LIMITS,
     "ThreadForkResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
     "ThreadResumeParams": {"permissions", "runtimeWorkspaceRoots"} | THREAD_LIMITS,
@@ -98,6 +100,7 @@ REQUIRED_ON_ONE_SIDE = {
     "HookMetadata": {"handlerType"},  # not the same in each variant of the schema
     "McpServerElicitationRequestParams": {"message", "mode"},  # the same
     "Thread": {"projectId"},
+    "TurnEnvironmentParams": {"cwd"},  # without one, ours says where it works
     "ItemCompletedNotification": {"completedAtMs"},  # an older server leaves it out
     "ItemStartedNotification": {"startedAtMs"},
 }

@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from treadle.agent.event import Event
 from treadle.agent.thread import thread_refusals
 from treadle.agent.thread.authority import limits_of_parent
 from treadle.agent.thread.client_requests import Answer, ClientRequest
 from treadle.agent.thread.stored_thread import changed_git_info
-from treadle.agent.thread.thread import Thread
+from treadle.agent.thread.thread import Thread, with_directories
 from treadle.agent.thread.thread_reading import (
     ThreadView,
     cursors_of,
@@ -179,6 +179,8 @@ class ThreadHandle:
         not_before = asyncio.get_running_loop().time() + least_s if least_s else 0.0
         async with self._command() as command:
             thread = command.thread
+            environments = await with_directories(thread.services, params.environments)
+            params = structs.replace(params, environments=environments)
             turn = await turn_start.start_turn(
                 thread,
                 Input(params.input, params.client_user_message_id, params.tool_output),
@@ -494,6 +496,8 @@ class ThreadHandle:
     async def change_settings(self, params: ThreadSettingsUpdateParams) -> None:
         thread = self._thread
         async with self._command(writes=True) as command:
+            environments = await with_directories(thread.services, params.environments)
+            params = structs.replace(params, environments=environments)
             changes = setting_changes(params, thread.settings, thread.config)
             pins = await thread.look_at_roots(changes)
             thread.journal.write(thread.save())
