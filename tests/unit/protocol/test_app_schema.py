@@ -107,6 +107,7 @@ REQUIRED_ON_ONE_SIDE = {
 # Where we know more words, by the place of the member.
 OUR_WORDS: dict[str, tuple[str, ...]] = {
     "ReviewStartParams": ("$.delivery: 'detached' is not",),  # of an older server
+    "TurnEnvironmentParams": ("$: 'cwd' is a required",),
 }
 
 
