@@ -93,12 +93,12 @@ class GitError(TreadleError):
 
 
 class Git:
-    """git in one folder of this machine: no prompt, no pager, no editor, and none of the code that the repository's own
+    """git in one folder: no prompt, no pager, no editor, and none of the code that the repository's own
     settings name (hooks, monitors, filters). Settings of another repository that happen to be in the environment, as
     they are when Treadle runs in a hook, do not count.
 
     Args:
-        environment: Where its processes run; a local one.
+        environment: Where its processes run.
         folder: Its working directory.
     """
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ import msgspec
 from treadle._version import __version__
 from treadle.agent.thread.thread_mcp import ThreadServer, connection_of
 from treadle.config import ConfigWriteError
+from treadle.config.environment_settings import LOCAL
 from treadle.errors import METHOD_NOT_FOUND, RpcError
 from treadle.mcp.mcp_messages import (
     ElicitParams,
@@ -56,7 +58,7 @@ class McpServers:
         self._http: McpHttp | None = None
         self._logins: set[str] = set()  # that wait for a browser
 
-    def connect(self, config: McpServerConfig, cwd: str, user: ThreadServer) -> McpServer:
+    def connect(self, config: McpServerConfig, cwd: str | None, user: ThreadServer) -> McpServer:
         shared = self._for_all(config) if config.share else self._find(config, cwd, user.session_id)
         shared.users[user] = None
         return shared.server
@@ -66,9 +68,9 @@ class McpServers:
         return shared is not None and (shared.session_id is None or len(shared.users) > 1)
 
     def _for_all(self, config: McpServerConfig) -> SharedServer:
-        return self._find(config, self._server.home, None)
+        return self._find(config, self._server.home if config.environment_id == LOCAL else None, None)
 
-    def _find(self, config: McpServerConfig, cwd: str, session_id: str | None) -> SharedServer:
+    def _find(self, config: McpServerConfig, cwd: str | None, session_id: str | None) -> SharedServer:
         wanted = connection_of(config)
         place = None if session_id is None else (session_id, cwd)
         key = msgspec.json.encode((place, wanted), order="deterministic")
@@ -82,7 +84,7 @@ class McpServers:
         return next((shared for shared in self._shared.values() if shared.server is server), None)
 
     def _make(
-        self, config: McpServerConfig, cwd: str, handler: McpHandler, on_status: Callable[[McpStatus], None]
+        self, config: McpServerConfig, cwd: str | None, handler: McpHandler, on_status: Callable[[McpStatus], None]
     ) -> McpServer:
         """A server that is not started yet."""
         tokens: ServerTokens | None = None
@@ -94,7 +96,7 @@ class McpServers:
             tokens = ServerTokens(self._token_file(config), self._http)
         return McpServer(
             config,
-            environment=self._server.environment,
+            environment=partial(self._server.environment, config.environment_id),
             environ=self._server.environ,
             cwd=cwd,
             handler=handler,
