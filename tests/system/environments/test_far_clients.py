@@ -138,6 +138,20 @@ async def test_an_environment_that_nobody_knows_is_said(tmp_path: Path, there: P
                 await stage.client.request(method, {**params, "environmentId": "nix"})
 
 
+async def test_the_skills_of_a_thread_are_those_of_its_machine(tmp_path: Path, there: Path) -> None:
+    async with with_box(tmp_path, there, workdir=str(there)) as stage:
+        for folder, name in ((there, "far"), (stage.workspace, "near")):
+            skill = folder / ".agents/skills" / name / "SKILL.md"
+            skill.parent.mkdir(parents=True)
+            skill.write_text(f"---\nname: {name}\ndescription: Does {name} things.\n---\nDo it.\n")
+        found = {}
+        for environment in ("box", "local"):
+            thread = await stage.start(environments=[{"environmentId": environment}])
+            (entry,) = (await stage.client.request("skills/list", {"threadId": thread}))["data"]
+            found[entry["cwd"]] = [skill["name"] for skill in entry["skills"]]
+        assert found == {str(there): ["far"], str(stage.workspace): ["near"]}
+
+
 # --- commands of a client --------------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,7 @@ OUR_MEMBERS = {
     | {"collaborationMode", "environments", "permissions", "runtimeWorkspaceRoots"},
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
     "FuzzyFileSearchParams": {"environmentId"},
+    "SkillsListParams": {"threadId"},
     "FuzzyFileSearchSessionStartParams": {"environmentId"},
     # Experimental:
     "CommandExecParams": {"permissionProfile"} | {"environmentId"},

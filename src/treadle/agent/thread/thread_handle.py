@@ -94,6 +94,7 @@ if TYPE_CHECKING:
         McpServerToolCallResponse,
     )
     from treadle.protocol.app.ours import McpPrompt, McpServerPromptGetParams, McpServerPromptGetResponse
+    from treadle.skills.skill_files import SkillSet
 
 T = TypeVar("T")
 
@@ -321,6 +322,12 @@ class ThreadHandle:
         """Publish how the MCP servers are that were started before anybody could hear of it."""
         if (mcp := self._thread.mcp) is not None:
             mcp.announce()
+
+    async def skills(self) -> tuple[str, SkillSet]:
+        """The skills that count where the thread works, and where that is. Raises `TimeoutError`."""
+        from treadle.agent.turn.turn_skills import skills_of  # its turns use it
+
+        return self._thread.settings.cwd, await skills_of(self._thread)
 
     async def mcp_statuses(self, params: ListMcpServerStatusParams) -> list[McpServerStatus]:
         if (mcp := self._thread.mcp) is None:

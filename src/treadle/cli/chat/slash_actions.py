@@ -467,7 +467,9 @@ class SlashActions:
         self._screen.print(*_table(rows, self._screen.width), "")
 
     async def _skills(self, _: str) -> None:
-        listed = (await self._session.client.skills_list({"cwds": [self._session.facts.cwd]})).data
+        facts = self._session.facts
+        params = {"cwds": [facts.cwd]} if facts.elsewhere is None else {"threadId": facts.id}
+        listed = (await self._session.client.skills_list(params)).data
         for error in (error for entry in listed for error in entry.errors):
             self._note(f"{error.path} cannot be used: {error.message}")
         skills = [skill for entry in listed for skill in entry.skills if skill.enabled]
