@@ -152,54 +152,48 @@ class Environment:
             detach_s = seconds("detach_s", detach_s)
         if request_timeout is not None:
             request_timeout = seconds("request_timeout", request_timeout)
+        open_channel: Callable[[], Awaitable[Channel]]
         if through is not None:
             if url is not None:
                 raise ExecError("pass `url` or `through`, not both", INVALID_PARAMS)
             from treadle.transport.through import opener
 
             way = words("through", through)
-            return await connect_over(
-                opener(way),
-                way[0] if way else "nothing",
-                recovery_s=recovery_s,
-                detach_s=detach_s,
-                request_timeout=request_timeout,
-                on_connection=on_connection,
-            )
-        if url is None:
+            open_channel, place = opener(way), way[0] if way else "nothing"
+        elif url is None:
             if (problem := needs_linux("running commands")) is not None:
                 raise ExecError(problem)
             return _local(cls)
-        if isinstance(url, os.PathLike):
+        elif isinstance(url, os.PathLike):
             raise wrong_type(
                 "url", "a URL or a command line", url, ": for a socket pass 'unix:///PATH', for a program [PATH]"
             )
-        if not isinstance(url, str):
+        elif not isinstance(url, str):
             command = words("url", url)
+            place = command[0] if command else "nothing"
+            # Never taken up again: a new program would not know the old one's session.
+            recovery_s, detach_s, session_id = 0.0, None, None
 
-            async def start() -> Channel:
+            async def open_channel() -> Channel:
                 from treadle.transport.stdio import spawn
 
                 return await spawn(command)
 
-            # Never taken up again: a new program would not know the old one's session.
-            place = command[0] if command else "nothing"
-            return await connect_over(
-                start, place, recovery_s=0.0, request_timeout=request_timeout, on_connection=on_connection
-            )
-        try:
-            address = Address.parse(url)
-        except AddressError as error:
-            raise ExecError(str(error), INVALID_PARAMS) from None
+        else:
+            try:
+                address = Address.parse(url)
+            except AddressError as error:
+                raise ExecError(str(error), INVALID_PARAMS) from None
+            place = str(address)
 
-        async def connect() -> Channel:
-            from treadle.transport.sockets import connect
+            async def open_channel() -> Channel:
+                from treadle.transport.sockets import connect
 
-            return await connect(address, token=token, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+                return await connect(address, token=token, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
 
         return await connect_over(
-            connect,
-            str(address),
+            open_channel,
+            place,
             recovery_s=recovery_s,
             detach_s=detach_s,
             request_timeout=request_timeout,
