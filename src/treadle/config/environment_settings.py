@@ -82,6 +82,11 @@ class EnvironmentConfig(EnvironmentTable, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"EnvironmentConfig({self.id!r})"
 
+    @property
+    def kind(self) -> str:
+        """`url`, `program`, `labels`, or the name of what starts it."""
+        return self.provider or ("url" if self.url else "program" if self.program else "labels")
+
 
 class Environments(Struct, frozen=True):
     """All environments by their ids, and those of threads that name none."""

@@ -25,7 +25,7 @@ from treadle.execution.process_values import (
     as_bytes,
 )
 from treadle.execution.uris import path_from_uri
-from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
+from treadle.protocol.exec import INHERIT_ALL, EnvironmentInfo, Sandbox
 from treadle.transport import Address, AddressError, Channel
 from treadle.transport.channel import LoopOwner, needs_loop
 
@@ -41,8 +41,6 @@ REQUEST_S = 300.0
 MAX_RUN_OUTPUT = 64 << 20
 # How long `run` may take to end a command whose time is up.
 END_DEADLINE_S = 5.0
-
-_INHERIT = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
 
 
 class Backend(Protocol):
@@ -314,7 +312,7 @@ class Environment:
             argv=argv,
             cwd=cwd,
             env={} if env is None else env,
-            env_policy=_INHERIT if env is None else None,
+            env_policy=INHERIT_ALL if env is None else None,
             pipe_stdin=data is not None,
             sandbox=sandbox,
         )

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from treadle.errors import ExecError
 from treadle.mcp.mcp_messages import (
@@ -306,7 +306,7 @@ class McpServer:
         from treadle.config.mcp_settings import EnvVar
         from treadle.execution.uris import path_from_uri
         from treadle.mcp.mcp_stdio import StdioTransport
-        from treadle.protocol.exec import EnvPolicy
+        from treadle.protocol.exec import INHERIT_ALL
 
         assert config.command is not None
         try:
@@ -320,7 +320,7 @@ class McpServer:
             named = [*PASSED_ON, *(each.name for each in variables)]
         else:
             theirs = (*PASSED_ON, *(each.name for each in variables if each.source == "remote"))
-            policy = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=theirs)
+            policy = structs.replace(INHERIT_ALL, include_only=theirs)
         return StdioTransport(
             environment,
             (config.command, *config.args),

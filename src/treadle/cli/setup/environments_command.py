@@ -182,7 +182,7 @@ def list_(as_json: bool, config_overrides: tuple[str, ...]) -> int:
     environments = _configured(config_overrides)
     known = [environments.known[name] for name in sorted(environments.known)]
     rows = [
-        (one.id, _kind(one), _where(one), one.workdir or "-", "yes" if one.id in environments.default else "-")
+        (one.id, one.kind, _where(one), one.workdir or "-", "yes" if one.id in environments.default else "-")
         for one in known
         if one.problem is None
     ]
@@ -191,7 +191,7 @@ def list_(as_json: bool, config_overrides: tuple[str, ...]) -> int:
             [
                 {
                     "name": one.id,
-                    "kind": _kind(one),
+                    "kind": one.kind,
                     "where": _where(one),
                     "workdir": one.workdir,
                     "default": one.id in environments.default,
@@ -205,10 +205,6 @@ def list_(as_json: bool, config_overrides: tuple[str, ...]) -> int:
     lines += [printable_line(one.problem) for one in known if one.problem is not None]
     write(sys.stdout, "\n".join(lines or [_NONE]) + "\n")
     return 0
-
-
-def _kind(one: EnvironmentConfig) -> str:
-    return one.provider or ("url" if one.url else "program" if one.program else "labels")
 
 
 def _where(one: EnvironmentConfig) -> str:
@@ -235,7 +231,7 @@ def check(name: str, config_overrides: tuple[str, ...]) -> int:
     with _reaching(name):
         facts = asyncio.run(_check(one, config_overrides))
     width = max(map(len, facts))
-    lines = [f"{name}  {_kind(one)}  {_where(one)}", *(f"  {key:<{width}}  {fact}" for key, fact in facts.items())]
+    lines = [f"{name}  {one.kind}  {_where(one)}", *(f"  {key:<{width}}  {fact}" for key, fact in facts.items())]
     write(sys.stdout, "\n".join(map(printable_line, lines)) + "\n")
     return 0
 
