@@ -78,6 +78,8 @@ async def search(environment: Environment, query: str, roots: Sequence[tuple[str
 
 # Of paths from another machine. Whoever wants one of the others types more letters.
 MAX_THERE: Final = 256 << 10
+MAX_PATH: Final = 4096
+RANK_S: Final = 2.0
 # Links are listed and not followed. What fits is a little more than what fits the letters, never less.
 _THERE: Final = rf"""
 export LC_ALL=C GIT_OPTIONAL_LOCKS=0
@@ -99,26 +101,34 @@ async def search_there(environment: Environment, query: str, roots: Sequence[tup
     letters = (letter for letter in max(words, key=len) if letter.isascii() and (letter.isalnum() or letter in "_-/"))
     command = ["sh", "-c", _THERE, "sh", ".*".join(letters)]
 
-    async def list_files(directory: str) -> bytes:
+    async def list_files(root: str, directory: str) -> tuple[str, bytes]:
         try:
-            return (await environment.run(command, cwd=directory, timeout=WALK_S)).stdout
+            return root, (await environment.run(command, cwd=directory, timeout=WALK_S)).stdout
         except ExecTimeout as error:
-            return error.output
+            return root, error.output
 
-    listed = await asyncio.gather(*(list_files(directory) for _, directory in roots))
+    listed = await asyncio.gather(*(list_files(*root) for root in roots))
 
-    def rank() -> list[FoundFile]:
-        found: list[FoundFile] = []
-        for (name, _), output in zip(roots, listed, strict=True):
-            # The last line may have been cut, and is empty otherwise.
-            lines = output.decode("utf-8", "replace").split("\n")[:-1]
-            files = dict.fromkeys(os.path.normpath(line) for line in lines if line)
-            folders = dict.fromkeys(folder for path in files for folder in _above(path))
-            matches = ((path, match(words, path)) for path in (*files, *folders))
-            found += (FoundFile(name, path, path in folders, fit) for path, fit in matches if fit is not None)
-        return _best_of(found)
+    return await asyncio.to_thread(_rank, words, listed)
 
-    return await asyncio.to_thread(rank)
+
+def _rank(words: Sequence[str], listed: Iterable[tuple[str, bytes]]) -> list[FoundFile]:
+    """The best of what another machine says that there is, whatever that is."""
+    deadline = time.monotonic() + RANK_S
+    found: list[FoundFile] = []
+    for root, output in listed:
+        # The last line may have been cut, and is empty otherwise.
+        lines = output[:MAX_THERE].decode("utf-8", "replace").split("\n")[:-1]
+        sane = (line for line in lines if 0 < len(line) <= MAX_PATH and line.count("/") <= MAX_DEPTH)
+        files = dict.fromkeys(map(os.path.normpath, sane))
+        folders = dict.fromkeys(folder for path in files for folder in _above(path))
+        for path in (*files, *folders):
+            if time.monotonic() > deadline:
+                break
+            matched = match(words, path)
+            if matched is not None:
+                found.append(FoundFile(root, path, path in folders, matched))
+    return _best_of(found)
 
 
 def _above(path: str) -> Iterator[str]:
