@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from treadle.errors import ExecTimeout
-from treadle.execution import CompletedRun, Environment
-from treadle.execution.file_search import MAX_RESULTS, search_there
+from treadle.execution import MAX_RESULTS, CompletedRun, Environment, search_there
 
 pytestmark = pytest.mark.anyio
 
