@@ -61,7 +61,7 @@ async def test_a_whole_session(program: str, tmp_path: Path) -> None:
 
             await session.change(approvalPolicy="never", sandboxPolicy={"type": "workspaceWrite"})
             assert "needle.txt" in await session.find_files("ndl")
-            assert await GitChanges(session.client, str(harness.workspace)).read() is None
+            assert await GitChanges(session.client, session.facts).read() is None
             copy = await session.fork()
             assert copy.id != first.id
             assert {thread.id async for thread in all_threads(session.client, first.cwd)} >= {first.id}

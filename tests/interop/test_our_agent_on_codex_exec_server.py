@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from system.agent.scene import Json, Scene, patch, scene, shell
+from system.environments.far import until
+from system.mcp.mcp_scene import call, mcp_scene, probe_table, processes, run_calls
 from treadle.testing import ToolCall
 
 pytestmark = [pytest.mark.anyio, pytest.mark.interop]
@@ -33,12 +35,12 @@ async def stage(real_exec_server: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 async def turn(stage: Scene, thread: str, *calls: ToolCall, **params: Any) -> list[str]:
     """What the model is told about its calls; a turn that is over."""
-    for call in calls:
-        stage.model.enqueue_calls(call)
+    for each in calls:
+        stage.model.enqueue_calls(each)
     stage.model.enqueue_assistant_message("done")
     assert (await stage.run(thread, **params))["status"] == "completed"
     outputs = stage.model.requests()[-1].tool_outputs
-    return [outputs[call.call_id or ""] for call in calls]
+    return [outputs[each.call_id or ""] for each in calls]
 
 
 async def test_commands_that_end_and_one_that_is_typed_into(stage: Scene) -> None:
@@ -116,6 +118,28 @@ async def test_what_the_project_says(stage: Scene) -> None:
         assert text in told
         assert "Weaves cloth." in told
     assert "weaver" not in told
+
+
+async def test_what_clients_search_and_run(stage: Scene) -> None:
+    (stage.workspace / "Main.py").touch()
+    params: Json = {"query": "main", "roots": [str(stage.workspace)], "environmentId": "remote"}
+    files = (await stage.client.request("fuzzyFileSearch", params))["files"]
+    assert [found["path"] for found in files] == ["Main.py"]
+    read: Json = {"command": ["ls"], "cwd": str(stage.workspace), "environmentId": "remote"}
+    done = await stage.client.request("command/exec", {**read, "sandboxPolicy": {"type": "readOnly"}})
+    assert "Main.py" in done["stdout"]
+
+
+async def test_an_mcp_server(real_exec_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODEX_EXEC_SERVER_URL", real_exec_server)
+    async with mcp_scene(tmp_path, probe_table(tmp_path, environment_id="remote")) as stage:
+        thread = await stage.start()
+        assert "hello" in (await run_calls(stage, thread, call("echo", "hello", "c1")))["c1"]
+        assert "ended" in (await run_calls(stage, thread, call("die", call_id="c2")))["c2"]
+        assert "again" in (await run_calls(stage, thread, call("echo", "again", "c3")))["c3"]
+        pids = processes(tmp_path)
+        await stage.client.request("thread/archive", {"threadId": thread})
+        await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 async def test_a_thread_that_plans_writes_nothing(stage: Scene) -> None:

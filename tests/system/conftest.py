@@ -71,3 +71,17 @@ def landlock(monkeypatch: pytest.MonkeyPatch) -> Mechanism:
 def _confining(mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch) -> Mechanism:
     monkeypatch.setenv("TREADLE_SANDBOX", usable(mechanism))
     return mechanism
+
+
+@pytest.fixture(params=["here", "there"])
+def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where the threads work: on this machine, or by an exec-server."""
+    if request.param == "here":
+        monkeypatch.delenv("CODEX_EXEC_SERVER_URL", raising=False)
+        yield request.param
+        return
+    folder = tmp_path / "executor"
+    (folder / "user").mkdir(parents=True)
+    with running(folder, "--listen", f"unix://{folder / 'socket'}", env={"HOME": str(folder / "user")}) as server:
+        monkeypatch.setenv("CODEX_EXEC_SERVER_URL", server.url)
+        yield request.param

@@ -19,6 +19,7 @@ from treadle.errors import RpcError
 from treadle.execution import uri_from_path
 from treadle.execution.server import ExecServer
 from treadle.logs import AuditFailed, AuditLog, audit
+from treadle.protocol.app import CommandExecParams
 from treadle.testing import AppServerHarness
 from treadle.transport import Address
 from treadle.transport.listen import listen
@@ -61,6 +62,10 @@ def test_requests_approvals_and_commands_of_an_app_server(tmp_path: Path) -> Non
     (decided,) = [line for line in written if line["event"] == "approval decided"]
     assert decided["outcome"] == "accept"
     assert written.index(answer) < written.index(decided) < written.index(command)
+
+
+def test_a_request_about_another_machine_names_it() -> None:
+    assert audit.subject(CommandExecParams(command=("true",), environment_id="box"))["machine"] == "box"
 
 
 def test_a_server_in_the_process_of_a_bot_has_one_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

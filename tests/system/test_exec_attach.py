@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from kit.exec_program import running
 from kit.processes import DEADLINE_S
-from treadle.errors import ExecError
+from treadle.errors import SESSION_ATTACHED, ExecError
 from treadle.execution import Environment, ExecParams, Output
 from treadle.own_python import treadle_command
 
@@ -61,6 +62,37 @@ async def test_a_command_outlives_the_program_between(home: Path, tmp_path: Path
         said = b"".join([event.chunk async for event in process.events() if isinstance(event, Output)])
     assert said == b"".join(b"%d\n" % number for number in range(1, 20001)) + b"end\n"
     assert len(pids.read_text().split()) == 2
+
+
+async def test_another_program_goes_on_in_the_session_of_one_that_was_killed(home: Path) -> None:
+    words = ["sh", "-c", "echo begun; read word; echo $word"]
+    begun = f"""
+import asyncio, os
+from treadle.execution import Environment, ExecParams
+async def main():
+    place = await Environment.connect(through={ATTACH!r})
+    await place.start(ExecParams(process_id="p", argv={words!r}, cwd="/", env={{}}, pipe_stdin=True))
+    print(place.session_id, flush=True)
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", begun], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+    async def entered() -> Environment:
+        while True:
+            try:
+                return await Environment.connect(through=ATTACH, session_id=done.stdout.strip())
+            except ExecError as error:
+                if error.code != SESSION_ATTACHED:  # the server has not seen yet that the other one is gone
+                    raise
+            await asyncio.sleep(0.05)
+
+    async with asyncio.timeout(DEADLINE_S), await entered() as place:
+        process = await place.take_up("p")
+        await process.write("end\n")
+        said = b"".join([event.chunk async for event in process.events() if isinstance(event, Output)])
+    assert said == b"begun\nend\n"
 
 
 async def test_it_ends_when_it_is_stopped_and_another_one_begins(home: Path) -> None:

@@ -98,8 +98,9 @@ class Services(Protocol):
 
 
 class McpServices(Protocol):
-    def connect(self, config: McpServerConfig, cwd: str, user: ThreadServer) -> McpServer:
-        """The server of a thread and its sub-agents, or the one of all threads. It is started by whoever uses it."""
+    def connect(self, config: McpServerConfig, cwd: str | None, user: ThreadServer) -> McpServer:
+        """The server of a thread and its sub-agents, or the one of all threads, which whoever uses it starts. Without a
+        `cwd`, that is where its environment works."""
 
     def is_shared(self, server: McpServer) -> bool:
         """Whether other threads use it too, or may."""

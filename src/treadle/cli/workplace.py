@@ -33,10 +33,7 @@ async def workplace(client: AsyncAppServerClient, name: str, directory: str | No
     except RpcError as error:
         do = f"treadle environments check {name}; treadle environments list shows which there are"
         raise Problem(f"{name} cannot be worked on", why=error.message, do=do, code=FAILED) from None
-    cwd = directory_of(name, info)
-    if directory:
-        cwd = directory if directory.startswith("/") else f"{cwd}/{directory}"
-    return {"environmentId": name, "cwd": cwd}
+    return {"environmentId": name, "cwd": directory_of(name, info, directory or "")}
 
 
 def shown_place(cwd: str, places: Sequence[ThreadEnvironment] | None) -> str:

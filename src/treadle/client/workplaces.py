@@ -38,14 +38,18 @@ def _absolute(name: str, directory: str | os.PathLike[str]) -> str:
     return found
 
 
-def directory_of(environment_id: str, info: Any) -> str:
-    """The directory of an environment, as `environment/info` tells it. Raises `ArgumentError`."""
+def directory_of(environment_id: str, info: Any, below: str = "") -> str:
+    """The directory of an environment, as `environment/info` tells it, or one that is seen from it. Raises
+    `ArgumentError`."""
     from treadle.execution.uris import path_from_uri  # only for other machines
 
+    if os.path.isabs(below):
+        return below
     if info.cwd is None:
         problem = f"the environment {environment_id!r} does not tell its directory: pass cwd"
         raise ArgumentValueError("cwd", problem)
-    return path_from_uri(info.cwd)
+    cwd = path_from_uri(info.cwd)
+    return os.path.join(cwd, below) if below else cwd
 
 
 def as_sent(places: Sequence[tuple[str, str]]) -> tuple[TurnEnvironmentParams, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from treadle.internal_names import internal_name
 
 if TYPE_CHECKING:
-    from treadle.config.config_access import config_view, write_values
+    from treadle.config.config_access import config_view, write_value, write_values
     from treadle.config.configuration import Config, LoadedConfig, built_in_config, files_mark, load_config
     from treadle.config.file_settings import ShellEnvironment, WorkspaceWrite
     from treadle.config.home_files import Document, Written, find_home, read_document
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "config_access": ("config_view", "write_values"),
+    "config_access": ("config_view", "write_value", "write_values"),
     "home_files": ("Document", "Written", "find_home", "read_document"),
     "instructions": ("InstructionFile", "find_instructions"),
     "login": ("Login",),
@@ -92,6 +92,7 @@ __all__ = [
     "moved_text",
     "permissions_text",
     "read_document",
+    "write_value",
     "write_values",
 ]
 

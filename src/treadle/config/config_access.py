@@ -100,6 +100,12 @@ def write_values(home: Path, edits: Iterable[ConfigEdit], expected_version: str 
     return rewrite_document(home, edited)
 
 
+def write_value(home: Path, path: KeyPath, value: object) -> Written:
+    """Put a value, or a table, into the file in place of the one that there may be; None removes that. Raises
+    `ConfigWriteError`."""
+    return write_values(home, [ConfigEdit(key_path=join_key(path), value=value, merge_strategy="replace")])
+
+
 def skill_edit(
     values: Mapping[str, Any], *, path: str | None = None, name: str | None = None, enabled: bool
 ) -> ConfigEdit:

@@ -60,7 +60,7 @@ class EnvironmentTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     key_file: str | None = None
     """Its key."""
     workdir: str | None = None
-    """The directory of threads there that name none; without it, that of the thread."""
+    """The directory of threads there that name none; without it, the one that the machine begins in."""
     default: bool = False
     """Whether threads that name no environment work there."""
     connect_timeout_sec: Seconds = 10.0
@@ -81,6 +81,11 @@ class EnvironmentConfig(EnvironmentTable, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"EnvironmentConfig({self.id!r})"
+
+    @property
+    def kind(self) -> str:
+        """`url`, `program`, `labels`, or the name of what starts it."""
+        return self.provider or ("url" if self.url else "program" if self.program else "labels")
 
 
 class Environments(Struct, frozen=True):

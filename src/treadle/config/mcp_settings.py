@@ -62,9 +62,10 @@ class McpServerTable(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     """Variables that it gets. Of the variables of this process it gets only `HOME`, `PATH` and the like."""
     env_vars: tuple[Text | EnvVar, ...] = ()
-    """Names of further variables that are passed on to it."""
+    """Names of further variables that are passed on to it: those of this machine, or with `source = "remote"` those of
+    the machine of its `environment_id`."""
     cwd: Text | None = None
-    """The folder that it starts in; without it, that of the thread."""
+    """The folder that it starts in; without it, that of the thread, where the thread works in its environment."""
     url: Text | None = None
     """Where a server is that is reached over HTTP (streamable HTTP). A server has this or a `command`."""
     bearer_token_env_var: Text | None = None
@@ -82,8 +83,8 @@ class McpServerTable(Struct, frozen=True, kw_only=True):
     oauth: OAuthTable = OAuthTable()
     oauth_resource: Text | None = None
     """The resource that a login names, where it is not the `url`."""
-    environment_id: Literal["local"] = "local"
-    """Where it runs: on this machine."""
+    environment_id: Text = "local"
+    """Where a `command` runs: on this machine, or in the environment of this name, outside of any sandbox."""
     enabled: bool = True
     """Whether it is used."""
     required: bool = False
@@ -165,7 +166,7 @@ ALLOWED: Final[Mapping[Any, str]] = {
     dict[str, McpToolTable]: "a table of tools, each with an `approval_mode`",
     OAuthTable: "a table with `client_id` and `callback_port`",
     Literal["oauth", "chatgpt"] | None: "`oauth` or `chatgpt`",
-    Literal["local"]: "`local`",
+    Text: "a text that is not empty",
     ApprovalMode: "one of `auto`, `prompt`, `writes`, `approve`",
     ApprovalMode | None: "one of `auto`, `prompt`, `writes`, `approve`",
     _Seconds | None: "a number of seconds above 0",
@@ -264,6 +265,8 @@ def _wrong_together(path: KeyPath, table: Mapping[str, Any]) -> Iterator[tuple[K
     for key in others:
         if key in table:
             yield (*path, key), f"a server with a {kind} cannot have it; remove it"
+    if url is not None and table.get("environment_id", "local") != "local":
+        yield (*path, "environment_id"), "a server with a url is called from this machine; remove it"
     if url is not None and not is_http_url(url):
         yield (*path, "url"), "it is no http or https URL; write it as `https://HOST/mcp` or `http://HOST:PORT/mcp`"
     if table.get("auth") == "chatgpt":

@@ -88,7 +88,7 @@ if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.bounded_reads import FileSnapshot, KnownRead, KnownReads, LocalDisks, is_local
     from treadle.execution.bounded_reads import read_in_thread
     from treadle.execution.environment_provider import OpenedMachine, find_provider
-    from treadle.execution.file_search import find, match, search, split_query
+    from treadle.execution.file_search import MAX_RESULTS, find, match, search, search_there, split_query
     from treadle.execution.file_versions import FileCopies, Listing, NotCopied, Version, Versions, differences
     from treadle.execution.file_versions import put_back, read_version
     from treadle.execution.files.file_watching import Change, Inotify, MissingWatches, OVERFLOW, lookups

@@ -7,7 +7,6 @@ import logging
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
@@ -26,7 +25,7 @@ from treadle.execution.process_values import (
     as_bytes,
 )
 from treadle.execution.uris import path_from_uri
-from treadle.protocol.exec import EnvironmentInfo, EnvPolicy, Sandbox
+from treadle.protocol.exec import INHERIT_ALL, EnvironmentInfo, Sandbox
 from treadle.transport import Address, AddressError, Channel
 from treadle.transport.channel import LoopOwner, needs_loop
 
@@ -42,8 +41,6 @@ REQUEST_S = 300.0
 MAX_RUN_OUTPUT = 64 << 20
 # How long `run` may take to end a command whose time is up.
 END_DEADLINE_S = 5.0
-
-_INHERIT = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
 
 
 class Backend(Protocol):
@@ -156,44 +153,54 @@ class Environment:
             detach_s = seconds("detach_s", detach_s)
         if request_timeout is not None:
             request_timeout = seconds("request_timeout", request_timeout)
-        reach = partial(connect_over, request_timeout=request_timeout, on_connection=on_connection)
-        stays = partial(reach, recovery_s=recovery_s, detach_s=detach_s)  # of a server that goes on without us
+        open_channel: Callable[[], Awaitable[Channel]]
         if through is not None:
             if url is not None:
                 raise ExecError("pass `url` or `through`, not both", INVALID_PARAMS)
             from treadle.transport.through import opener
 
             way = words("through", through)
-            return await stays(opener(way), way[0] if way else "nothing")
-        if url is None:
+            open_channel, place = opener(way), way[0] if way else "nothing"
+        elif url is None:
             if (problem := needs_linux("running commands")) is not None:
                 raise ExecError(problem)
             return _local(cls)
-        if isinstance(url, os.PathLike):
+        elif isinstance(url, os.PathLike):
             raise wrong_type(
                 "url", "a URL or a command line", url, ": for a socket pass 'unix:///PATH', for a program [PATH]"
             )
-        if not isinstance(url, str):
+        elif not isinstance(url, str):
             command = words("url", url)
+            place = command[0] if command else "nothing"
+            # Never taken up again: a new program would not know the old one's session.
+            recovery_s, detach_s, session_id = 0.0, None, None
 
-            async def start() -> Channel:
+            async def open_channel() -> Channel:
                 from treadle.transport.stdio import spawn
 
                 return await spawn(command)
 
-            # Never taken up again: a new program would not know the old one's session.
-            return await reach(start, command[0] if command else "nothing", recovery_s=0.0)
-        try:
-            address = Address.parse(url)
-        except AddressError as error:
-            raise ExecError(str(error), INVALID_PARAMS) from None
+        else:
+            try:
+                address = Address.parse(url)
+            except AddressError as error:
+                raise ExecError(str(error), INVALID_PARAMS) from None
+            place = str(address)
 
-        async def connect() -> Channel:
-            from treadle.transport.sockets import connect
+            async def open_channel() -> Channel:
+                from treadle.transport.sockets import connect
 
-            return await connect(address, token=token, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+                return await connect(address, token=token, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
 
-        return await stays(connect, str(address), session_id=session_id)
+        return await connect_over(
+            open_channel,
+            place,
+            recovery_s=recovery_s,
+            detach_s=detach_s,
+            request_timeout=request_timeout,
+            on_connection=on_connection,
+            session_id=session_id,
+        )
 
     def __repr__(self) -> str:
         return f"<Environment on {self._place}>"
@@ -317,7 +324,7 @@ class Environment:
             argv=argv,
             cwd=cwd,
             env={} if env is None else env,
-            env_policy=_INHERIT if env is None else None,
+            env_policy=INHERIT_ALL if env is None else None,
             pipe_stdin=data is not None,
             sandbox=sandbox,
         )

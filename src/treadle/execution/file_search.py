@@ -4,6 +4,7 @@
                            `_walk`: paths below the roots, without what version control ignores
                            `match`: how well a path fits the letters
     `search` ◀─ JSON on standard output
+    `search_there` ─▶ git or find, and grep, on another machine; how well the paths fit is found out here
 
 A program of its own, because the walk is plain Python that would hold up the event loop, and because a directory that
 hangs takes only the program with it. It starts with every key that a person presses, so it imports the standard library
@@ -22,10 +23,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from treadle.errors import ExecError
+from treadle.errors import ExecError, ExecTimeout
 from treadle.execution.ignore_rules import IgnoreRules
 from treadle.execution.user_files import read_regular
 
@@ -75,6 +76,70 @@ async def search(environment: Environment, query: str, roots: Sequence[tuple[str
     return [FoundFile(root, path, is_dir, Match(score, tuple(at))) for root, path, is_dir, (score, at) in answer]
 
 
+# Of paths from another machine. Whoever wants one of the others types more letters.
+MAX_THERE: Final = 256 << 10
+MAX_PATH: Final = 4096
+RANK_S: Final = 2.0
+# Links are listed and not followed. What fits is a little more than what fits the letters, never less.
+_THERE: Final = rf"""
+export LC_ALL=C GIT_OPTIONAL_LOCKS=0
+{{ git -c core.fsmonitor=false -c core.quotePath=false ls-files --cached --others --exclude-standard --deduplicate ||
+  find . \( {" -o ".join(f"-name {name}" for name in sorted(SKIPPED))} \) -prune -o ! -type d -print
+}} 2>/dev/null | grep -i -e "$1" | head -c {MAX_THERE}
+"""
+
+
+async def search_there(environment: Environment, query: str, roots: Sequence[tuple[str, str]]) -> list[FoundFile]:
+    """The same on another machine, which may have no Python: one command for each root. Directories with nothing in
+    them are not found. Raises `ExecError`."""
+    import asyncio  # the program does without
+
+    words = split_query(query)
+    if not words:
+        return []
+    # The rest of a letter's bytes is passed over, and so are those that mean something in a pattern.
+    letters = (letter for letter in max(words, key=len) if letter.isascii() and (letter.isalnum() or letter in "_-/"))
+    command = ["sh", "-c", _THERE, "sh", ".*".join(letters)]
+
+    async def list_files(root: str, directory: str) -> tuple[str, bytes]:
+        try:
+            return root, (await environment.run(command, cwd=directory, timeout=WALK_S)).stdout
+        except ExecTimeout as error:
+            return root, error.output
+
+    listed = await asyncio.gather(*(list_files(*root) for root in roots))
+
+    return await asyncio.to_thread(_rank, words, listed)
+
+
+def _rank(words: Sequence[str], listed: Iterable[tuple[str, bytes]]) -> list[FoundFile]:
+    """The best of what another machine says that there is, whatever that is."""
+    deadline = time.monotonic() + RANK_S
+    found: list[FoundFile] = []
+    for root, output in listed:
+        # The last line may have been cut, and is empty otherwise.
+        lines = output[:MAX_THERE].decode("utf-8", "replace").split("\n")[:-1]
+        sane = (line for line in lines if 0 < len(line) <= MAX_PATH and line.count("/") <= MAX_DEPTH)
+        files = dict.fromkeys(map(os.path.normpath, sane))
+        folders = dict.fromkeys(folder for path in files for folder in _above(path))
+        for path in (*files, *folders):
+            if time.monotonic() > deadline:
+                break
+            matched = match(words, path)
+            if matched is not None:
+                found.append(FoundFile(root, path, path in folders, matched))
+    return _best_of(found)
+
+
+def _above(path: str) -> Iterator[str]:
+    while path := os.path.dirname(path):
+        yield path
+
+
+def _best_of(found: Iterable[FoundFile]) -> list[FoundFile]:
+    return heapq.nsmallest(MAX_RESULTS, found, key=lambda one: (-one.match.score, one.path))
+
+
 # --- in the program --------------------------------------------------------------------------------------------------
 
 
@@ -97,7 +162,7 @@ def find(query: str, roots: Sequence[tuple[str, str]], seconds: float = WALK_S) 
             matched = match(words, path)
             if matched is not None:
                 found.append(FoundFile(name, path, is_directory, matched))
-        found = heapq.nsmallest(MAX_RESULTS, found, key=lambda one: (-one.match.score, one.path))
+        found = _best_of(found)
     return found
 
 

@@ -32,7 +32,7 @@ from treadle.execution.project_files import ProjectFiles
 from treadle.execution.sandbox.policy import Policy, contains, policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import Confinement, ProfileSandbox, without_writing
 from treadle.execution.sandbox.remote_sandbox import OF, remote_roots, unresolved_sandbox
-from treadle.execution.uris import native_path
+from treadle.execution.uris import native_path, path_from_uri
 from treadle.logs.trace import outside
 from treadle.protocol.exec import Sandbox
 
@@ -108,6 +108,13 @@ class RemoteMachine:
         if not path.startswith("/"):
             raise ExecError(f"the machine `{self.id}` says that its shell is {path!a}, which is no absolute path")
         return path
+
+    async def directory(self) -> str:
+        """Where those work who name no directory. Raises `ExecError`."""
+        uri = (await self.environment()).info.cwd
+        if uri is None:
+            raise ExecError(f"the machine `{self.id}` does not tell its working directory: pass cwd", INVALID_REQUEST)
+        return path_from_uri(uri)
 
     # --- the sandbox ---
 

@@ -18,13 +18,13 @@ from contextlib import asynccontextmanager, suppress
 from shlex import quote
 from typing import Final, Literal, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from treadle.errors import ExecError, TreadleError
 from treadle.execution.environment import Environment
 from treadle.execution.process import Process
 from treadle.execution.process_values import ExecParams, Output, OutputStream
-from treadle.protocol.exec import EnvPolicy
+from treadle.protocol.exec import INHERIT_ALL
 
 WORKTREES: Final = ".worktrees"
 
@@ -61,7 +61,7 @@ _TIES: Final = (
     *("GIT_IMPLICIT_WORK_TREE", "GIT_GRAFT_FILE", "GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE"),
     *("GIT_SHALLOW_FILE", "GIT_INTERNAL_SUPER_PREFIX"),
 )
-_POLICY: Final = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=_TIES, set={}, include_only=())
+_POLICY: Final = structs.replace(INHERIT_ALL, exclude=_TIES)
 # git runs filters for these. The user's own (git-lfs, say) are wanted; those that a repository brings are not.
 _FILTERING: Final = (("worktree", "add"), ("worktree", "remove"), ("status", "--porcelain"))
 _FILTERS: Final = r"^filter\..*\.(clean|smudge|process|required)$"
@@ -93,12 +93,12 @@ class GitError(TreadleError):
 
 
 class Git:
-    """git in one folder of this machine: no prompt, no pager, no editor, and none of the code that the repository's own
+    """git in one folder: no prompt, no pager, no editor, and none of the code that the repository's own
     settings name (hooks, monitors, filters). Settings of another repository that happen to be in the environment, as
     they are when Treadle runs in a hook, do not count.
 
     Args:
-        environment: Where its processes run; a local one.
+        environment: Where its processes run.
         folder: Its working directory.
     """
 

@@ -29,7 +29,7 @@ from treadle.hooks.hook_events import HookInput
 from treadle.hooks.hook_outputs import HookOutcome, HookResult, closed, failed, outcome_of, read_output
 from treadle.hooks.hook_settings import LONGEST_S, Hook, HookFunction
 from treadle.llm.known_providers import key_variables
-from treadle.protocol.exec import EnvPolicy
+from treadle.protocol.exec import INHERIT_ALL, EnvPolicy
 from treadle.tools.command.command_shell import shell_argv
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -43,7 +43,6 @@ MAX_NOTIFIED: Final = 100_000  # bytes: one argument of a program has at most 12
 _functions: Final = Readers(16, name="hook")
 PAUSE_S: Final = 0.001
 _slow: Final[set[str]] = set()  # keys of functions that took longer the last time
-_INHERIT: Final = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
 GiveEnvironment: TypeAlias = Callable[[], Awaitable[Environment]]
 CallTool: TypeAlias = Callable[[Hook, HookInput], Awaitable[HookOutcome]]
 
@@ -74,7 +73,7 @@ async def _run_command(hook: Hook, command: str, given: HookInput, environment: 
             await environment(),
             shell_argv(command),
             cwd=given.cwd,
-            env_policy=structs.replace(_INHERIT, exclude=keys),
+            env_policy=structs.replace(INHERIT_ALL, exclude=keys),
             data=msgspec.json.encode(given),
             seconds=min(hook.timeout_s, LONGEST_S),
         )
@@ -113,7 +112,7 @@ async def _run_function(hook: Hook, function: HookFunction, given: HookInput) ->
 async def notify(environment: GiveEnvironment, argv: Sequence[str], cwd: str) -> str | None:
     """Run a program whose last argument is the notification; the problem, if there was one."""
     try:
-        ran = await _run(await environment(), argv, cwd=cwd, env_policy=_INHERIT, data=b"", seconds=NOTIFY_S)
+        ran = await _run(await environment(), argv, cwd=cwd, env_policy=INHERIT_ALL, data=b"", seconds=NOTIFY_S)
     except ExecError as error:
         return error.message
     except TimeoutError:

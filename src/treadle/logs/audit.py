@@ -105,6 +105,7 @@ def subject(params: object) -> dict[str, object]:
     """What a request is about, by the members of its params that say so in both protocols."""
     return {
         "thread": getattr(params, "thread_id", None),
+        "machine": getattr(params, "environment_id", None),
         "path": getattr(params, "path", None) or getattr(params, "source_path", None),
         "to": getattr(params, "destination_path", None),
     }

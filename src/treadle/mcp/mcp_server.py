@@ -23,8 +23,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
+from treadle.errors import ExecError
 from treadle.mcp.mcp_messages import (
     CallToolResult,
     GetPromptResult,
@@ -85,7 +86,8 @@ class McpStatus(Struct, frozen=True, kw_only=True):
 
 
 class McpServer:
-    """Call `ready` before the tools are looked at; `close` at the end, or `stop` to have it come back by `ready`."""
+    """Call `ready` before the tools are looked at; `close` at the end, or `stop` to have it come back by `ready`. It is
+    started in `cwd`, else where its environment works."""
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class McpServer:
         *,
         environment: Callable[[], Awaitable[Environment]],
         environ: Mapping[str, str],
-        cwd: str,
+        cwd: str | None,
         handler: McpHandler,
         client: McpClientInfo,
         tokens: ServerTokens | None = None,
@@ -297,19 +299,34 @@ class McpServer:
 
             assert self._http is not None, "the owner of a server with a url has connections for it"
             headers = HeaderSource(
-                config, self._environ, cwd=self._cwd, environment=self._environment, tokens=self._tokens
+                config, self._environ, cwd=self._cwd or "/", environment=self._environment, tokens=self._tokens
             )
             agent = f"{self._client.name}/{self._client.version}"
             return HttpTransport(self._http, config.url, headers, name=self.name, user_agent=agent)
+        from treadle.config.mcp_settings import EnvVar
+        from treadle.execution.uris import path_from_uri
         from treadle.mcp.mcp_stdio import StdioTransport
+        from treadle.protocol.exec import INHERIT_ALL
 
         assert config.command is not None
-        passed_on = (*PASSED_ON, *(each if isinstance(each, str) else each.name for each in config.env_vars))
+        try:
+            environment = await self._environment()
+        except ExecError as error:
+            raise McpError("start", error.message) from None
+        base = path_from_uri(environment.info.cwd or "file:///") if self._cwd is None else self._cwd
+        variables = [EnvVar(name=each) if isinstance(each, str) else each for each in config.env_vars]
+        named, policy = [each.name for each in variables if each.source == "local"], None
+        if config.environment_id == "local":
+            named = [*PASSED_ON, *(each.name for each in variables)]
+        else:
+            theirs = (*PASSED_ON, *(each.name for each in variables if each.source == "remote"))
+            policy = structs.replace(INHERIT_ALL, include_only=theirs)
         return StdioTransport(
-            await self._environment(),
+            environment,
             (config.command, *config.args),
-            cwd=self._cwd if config.cwd is None else os.path.join(self._cwd, config.cwd),
-            env={name: self._environ[name] for name in passed_on if name in self._environ} | config.env,
+            cwd=base if config.cwd is None else os.path.join(base, config.cwd),
+            env={name: self._environ[name] for name in named if name in self._environ} | config.env,
+            env_policy=policy,
             name=self.name,
             log_line=self._log_line,
         )

@@ -1,7 +1,8 @@
 """`StdioTransport`: an MCP server that is a process of an execution environment, spoken to in lines of JSON.
 
 It owns the process: its start, the framing of what it writes, its log, and its end with all its descendants. The
-execution layer sees to it that none of them outlives this program.
+execution layer sees to it that none of them outlives this program; on another machine, that none outlives its session
+there. A lost connection is the business of that layer, too: what is taken up again is not noticed here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import resource
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from treadle.errors import ExecError
@@ -27,6 +29,7 @@ from treadle.execution.process_values import (
 )
 from treadle.mcp.mcp_messages import McpError
 from treadle.mcp.mcp_session import MAX_FRAME, McpSession, McpTransport
+from treadle.protocol.exec import EnvPolicy
 from treadle.transport.stdio import LineFramer
 
 # After its input has ended a server may finish what it does; then it is terminated, and then it is killed.
@@ -52,6 +55,7 @@ class StdioTransport(McpTransport):
         *,
         cwd: str,
         env: dict[str, str],
+        env_policy: EnvPolicy | None = None,
         name: str,
         log_line: Callable[[str], None],
     ) -> None:
@@ -61,6 +65,7 @@ class StdioTransport(McpTransport):
             argv=argv,
             cwd=cwd,
             env=env,
+            env_policy=env_policy,
             pipe_stdin=True,
         )
         self._log_line = log_line
@@ -103,8 +108,9 @@ class StdioTransport(McpTransport):
         try:
             async with asyncio.timeout(CLOSE_S):
                 if not process.exited:
-                    await process.close_stdin()
-                    await asyncio.wait([reading], timeout=END_S)
+                    with suppress(ExecError):  # an executor of Codex cannot do that
+                        await process.close_stdin()
+                        await asyncio.wait([reading], timeout=END_S)
                 await process.terminate(TERMINATE_S)
                 await process.wait()
         except (TimeoutError, ExecError) as error:

@@ -7,7 +7,7 @@ lists them under `capabilities` and a client sends them only to a server that di
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -185,6 +185,9 @@ class EnvPolicy(ExecStruct, frozen=True):
 
     def __repr__(self) -> str:
         return without(self, "set")
+
+
+INHERIT_ALL: Final = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
 
 
 class StartParams(ExecStruct, frozen=True):

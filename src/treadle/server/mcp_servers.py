@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ import msgspec
 from treadle._version import __version__
 from treadle.agent.thread.thread_mcp import ThreadServer, connection_of
 from treadle.config import ConfigWriteError
+from treadle.config.environment_settings import LOCAL
 from treadle.errors import METHOD_NOT_FOUND, RpcError
 from treadle.mcp.mcp_messages import (
     ElicitParams,
@@ -55,7 +57,7 @@ class McpServers:
         self._http: McpHttp | None = None
         self._logins: set[str] = set()  # that wait for a browser
 
-    def connect(self, config: McpServerConfig, cwd: str, user: ThreadServer) -> McpServer:
+    def connect(self, config: McpServerConfig, cwd: str | None, user: ThreadServer) -> McpServer:
         shared = self._for_all(config) if config.share else self._find(config, cwd, user.session_id)
         shared.users[user] = None
         return shared.server
@@ -65,9 +67,9 @@ class McpServers:
         return shared is not None and (shared.session_id is None or len(shared.users) > 1)
 
     def _for_all(self, config: McpServerConfig) -> SharedServer:
-        return self._find(config, self._server.home, None)
+        return self._find(config, self._server.home if config.environment_id == LOCAL else None, None)
 
-    def _find(self, config: McpServerConfig, cwd: str, session_id: str | None) -> SharedServer:
+    def _find(self, config: McpServerConfig, cwd: str | None, session_id: str | None) -> SharedServer:
         wanted = connection_of(config)
         place = None if session_id is None else (session_id, cwd)
         key = msgspec.json.encode((place, wanted), order="deterministic")
@@ -83,7 +85,7 @@ class McpServers:
                 tokens = ServerTokens(self._token_file(wanted), self._http)
             shared.server = McpServer(  # not started yet
                 wanted,
-                environment=self._server.environment,
+                environment=partial(self._server.environment, wanted.environment_id),
                 environ=self._server.environ,
                 cwd=cwd,
                 handler=shared,

@@ -437,7 +437,7 @@ NO_TMP = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_en
 
 
 @pytest.mark.this_machine
-async def test_a_child_may_have_a_worktree_of_its_own(tmp_path: Path) -> None:
+async def test_a_child_may_have_a_worktree_of_its_own(tmp_path: Path, machine: str) -> None:
     async with agent_scene(tmp_path, NO_TMP) as on:
         workspace = on.stage.workspace
         _git(workspace, "init", "--quiet")
@@ -457,21 +457,52 @@ async def test_a_child_may_have_a_worktree_of_its_own(tmp_path: Path) -> None:
         assert told["branch"].startswith("agents/")
         assert _git(workspace, "status", "--porcelain") == ""
         read = await on.stage.client.request("thread/read", {"threadId": on.spawned[0]})
-        assert read["thread"]["cwd"] == str(folder)
+        assert read["thread"]["environments"][0]["cwd"] == str(folder)
         assert read["thread"]["gitInfo"]["branch"] == told["branch"]
 
 
 @pytest.mark.this_machine
-async def test_no_worktree_where_the_parent_may_not_write(tmp_path: Path) -> None:
+async def test_no_worktree_where_the_parent_may_not_write(tmp_path: Path, machine: str) -> None:
     async with agent_scene(tmp_path, NO_TMP) as on:
         thread = await on.stage.start(sandbox="read-only")
         await on.stage.run(thread, do(spawn("c", isolation="worktree"), "e"))
-        (on.stage.workspace / ".git").mkdir()
+        _git(on.stage.workspace, "init", "--quiet")
         await on.stage.run(thread, do(spawn("c", isolation="worktree"), "e"))
         first, second = on.model.of(thread)[-1].tool_outputs.values()
         assert first.startswith('isolation = "worktree" needs a git repository')
         assert second.startswith('isolation = "worktree" needs the right to write in')
         assert on.spawned == []
+
+
+@pytest.mark.this_machine
+async def test_a_worktree_leads_nowhere_else(tmp_path: Path, machine: str) -> None:
+    (beside := tmp_path / "beside").mkdir()
+    async with agent_scene(tmp_path, NO_TMP) as on:
+        workspace = on.stage.workspace
+        _git(workspace, "init", "--quiet")
+        _git(workspace, "commit", "--quiet", "--allow-empty", "-m", "first")
+        (workspace / ".worktrees").symlink_to(beside)
+        thread = await on.stage.start(sandbox="workspace-write", approvalPolicy="never")
+        await on.stage.run(thread, do(spawn("c", isolation="worktree"), "e"))
+        (told,) = on.model.of(thread)[-1].tool_outputs.values()
+        assert told.startswith('isolation = "worktree" needs the right to write in')
+        assert [path.name for path in beside.iterdir()] == []
+        assert on.spawned == []
+
+
+@pytest.mark.this_machine
+async def test_a_repository_that_must_not_be_read_is_not_checked_out(tmp_path: Path, machine: str) -> None:
+    (secret := tmp_path / "secret").mkdir()
+    _git(secret, "init", "--quiet")
+    _git(secret, "commit", "--quiet", "--allow-empty", "-m", "first")
+    profile = '[permissions.p.filesystem]\n":root" = "read"\n":workspace_roots" = "write"\n'
+    async with agent_scene(tmp_path, f'{profile}"{secret}" = "deny"\n') as on:
+        (on.stage.workspace / ".git").write_text(f"gitdir: {secret}/.git\n")
+        thread = await on.stage.start(permissions="p", approvalPolicy="never")
+        await on.stage.run(thread, do(spawn("c", isolation="worktree"), "e"))
+        (told,) = on.model.of(thread)[-1].tool_outputs.values()
+        assert told.startswith('isolation = "worktree" needs')
+        assert not (secret / ".git/worktrees").exists()
 
 
 ROLES = """

@@ -286,7 +286,7 @@ def removed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 @pytest.mark.this_machine
 async def test_a_child_that_cannot_begin_leaves_no_worktree(
-    tmp_path: Path, removed: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, machine: str, removed: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: Any) -> Any:
         raise RpcError(-32600, "no more")

@@ -31,9 +31,13 @@ class Relay:
         if self.refuses:
             writer.transport.abort()
             return
-        with suppress(OSError):
+        try:
             there, back = await asyncio.open_unix_connection(str(self._target))
-            self._writers |= {writer, back}
+        except OSError:  # the server is gone
+            writer.transport.abort()
+            return
+        self._writers |= {writer, back}
+        with suppress(OSError):
             await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -18,6 +18,7 @@ from chat_stage import Stage, on_stage
 from treadle.cli import (
     IMPLEMENT,
     MAX_LISTED,
+    ChatMessage,
     ChatScreen,
     Choice,
     Entered,
@@ -25,6 +26,7 @@ from treadle.cli import (
     Redaction,
     SlashActions,
     ThreadLibrary,
+    message_of,
     painted,
     parse_command,
     threads_to_pick,
@@ -343,6 +345,30 @@ async def test_one_goes_on_on_another_machine_and_comes_back(tmp_path: Path) -> 
         assert f"{desk.workspace}\n" in await turn(3)
         assert "unknown turn environment id `nix`" in await desk.type("/environment nix")
         assert await desk.type("/environment", None) == ""
+
+
+async def test_files_and_changes_are_those_of_the_other_machine(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    server, *words = treadle_command("exec-server", "--listen", "stdio://")
+    box = {"program": server, "args": words, "workdir": str(there)}
+    async with at_desk(tmp_path, **{f"environments.box.{key}": value for key, value in box.items()}) as desk:
+        (desk.workspace / "here.txt").touch()
+        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=there, check=True, timeout=60)
+        (there / "shot.png").write_text("new there\n")
+        (there / "AGENTS.md").touch()
+        assert "this is no git repository" in await desk.type("/diff")
+        await desk.type("/environment", "box")
+        assert "new there" in await desk.type("/diff")
+        assert "AGENTS.md is here already" in await desk.type("/init")
+        assert await desk.session.find_files("shot") == ["shot.png"]
+        assert await desk.session.find_files("here.txt") == []
+        facts, found = desk.session.facts, desk.session.found_files
+        message = message_of("@shot.png @here.txt", facts.cwd, found=found)
+        assert message == ChatMessage("shot.png @here.txt"), "the agent looks at a picture that is there"
+        await desk.type("/environment local")
+        assert await desk.session.find_files("here") == ["here.txt"]
+        assert "this is no git repository" in await desk.type("/diff")
 
 
 async def test_what_there_is_is_listed(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ async def test_not_more_than_a_person_can_type_waits(tmp_path: Path) -> None:
 
 async def test_changes_of_a_repository_are_shown_with_new_files(tmp_path: Path) -> None:
     async with on_stage(tmp_path) as stage:
-        changes = GitChanges(stage.session.client, str(stage.harness.workspace))
+        changes = GitChanges(stage.session.client, stage.session.facts)
         assert await changes.read() is None
         git = await asyncio.create_subprocess_exec("git", "init", "-q", cwd=stage.harness.workspace)
         assert await git.wait() == 0

@@ -81,8 +81,11 @@ OUR_MEMBERS = {
     # Experimental:
     | {"collaborationMode", "environments", "permissions", "runtimeWorkspaceRoots"},
     "CommandExecutionRequestApprovalParams": {"availableDecisions"},  # sent by the real server all the same
+    "FuzzyFileSearchParams": {"environmentId"},
+    "SkillsListParams": {"threadId"},
+    "FuzzyFileSearchSessionStartParams": {"environmentId"},
     # Experimental:
-    "CommandExecParams": {"permissionProfile"},
+    "CommandExecParams": {"permissionProfile"} | {"environmentId"},
     "ThreadForkParams": {"permissions", "runtimeWorkspaceRoots"} | THREAD_LIMITS,
     "ThreadForkResponse": {"activePermissionProfile", "runtimeWorkspaceRoots"},
     "ThreadResumeParams": {"permissions", "runtimeWorkspaceRoots"} | THREAD_LIMITS,
@@ -98,12 +101,14 @@ REQUIRED_ON_ONE_SIDE = {
     "HookMetadata": {"handlerType"},  # not the same in each variant of the schema
     "McpServerElicitationRequestParams": {"message", "mode"},  # the same
     "Thread": {"projectId"},
+    "TurnEnvironmentParams": {"cwd"},  # without one, ours says where it works
     "ItemCompletedNotification": {"completedAtMs"},  # an older server leaves it out
     "ItemStartedNotification": {"startedAtMs"},
 }
 # Where we know more words, by the place of the member.
 OUR_WORDS: dict[str, tuple[str, ...]] = {
     "ReviewStartParams": ("$.delivery: 'detached' is not",),  # of an older server
+    "TurnEnvironmentParams": ("$: 'cwd' is a required",),
 }
 
 

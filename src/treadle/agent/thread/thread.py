@@ -38,6 +38,7 @@ from treadle.agent.thread.client_requests import ClientRequests
 from treadle.agent.thread.model_history import History, with_origin
 from treadle.agent.thread.thread_goal import Goal
 from treadle.agent.thread.thread_state import (
+    LOCAL,
     AgentPlace,
     RemoteCommand,
     Settings,
@@ -51,7 +52,7 @@ from treadle.errors import INVALID_REQUEST, ExecError, RpcError
 from treadle.execution.sandbox.sandbox_modes import check_enforceable
 from treadle.execution.sandbox.sandbox_roots import Pin, Pins, pin
 from treadle.hooks.hook_files import HookPlace, HookSet, known_hook_files, read_hook_files, with_settings
-from treadle.llm.known_providers import LOCAL
+from treadle.llm.known_providers import LOCAL as LOCAL_PROVIDERS
 from treadle.protocol.app.base import encode
 from treadle.protocol.app.notifications import (
     ThreadSettingsUpdatedNotification,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from treadle.hooks.hook_events import SessionSource
     from treadle.llm.provider import ProviderConfig
     from treadle.protocol.app.items import KnownItem
+    from treadle.protocol.app.settings import TurnEnvironmentParams
     from treadle.protocol.app.turns import Turn as WireTurn
     from treadle.tools.command.command_sessions import CommandSession, CommandSessions
 
@@ -452,7 +454,7 @@ class Thread:
         and nobody should wait for that."""
         facts, key = self.model_facts, (self.settings.model_provider, self.settings.model)
         said_by = facts.window_from
-        if said_by in ("user", "server") or (said_by == "catalogue" and key[0] not in LOCAL):
+        if said_by in ("user", "server") or (said_by == "catalogue" and key[0] not in LOCAL_PROVIDERS):
             return
         if key not in self._windows:
             self._windows[key] = None
@@ -731,6 +733,20 @@ class Thread:
 
 def _where(settings: Settings) -> str:
     return "nowhere" if settings.environment is None else f"in `{settings.environment}`, in {settings.cwd}"
+
+
+async def with_directories(
+    services: Services, given: Sequence[TurnEnvironmentParams] | None
+) -> tuple[TurnEnvironmentParams, ...] | None:
+    """The environments of a request, each with its own directory where the request names none. Raises `ExecError`."""
+
+    async def directory(place: TurnEnvironmentParams) -> str:
+        if place.cwd is not None:
+            return place.cwd
+        local = place.environment_id == LOCAL
+        return services.cwd if local else await services.machine(place.environment_id).directory()
+
+    return None if given is None else tuple([structs.replace(each, cwd=await directory(each)) for each in given])
 
 
 async def remote_places(services: Services, settings: Settings, before: Settings | None = None) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from treadle.agent.event import Event
 from treadle.agent.thread import thread_refusals
 from treadle.agent.thread.authority import limits_of_parent
 from treadle.agent.thread.client_requests import Answer, ClientRequest
 from treadle.agent.thread.stored_thread import changed_git_info
-from treadle.agent.thread.thread import Thread
+from treadle.agent.thread.thread import Thread, with_directories
 from treadle.agent.thread.thread_reading import (
     ThreadView,
     cursors_of,
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
         McpServerToolCallResponse,
     )
     from treadle.protocol.app.ours import McpPrompt, McpServerPromptGetParams, McpServerPromptGetResponse
+    from treadle.skills.skill_files import SkillSet
 
 T = TypeVar("T")
 
@@ -179,6 +180,8 @@ class ThreadHandle:
         not_before = asyncio.get_running_loop().time() + least_s if least_s else 0.0
         async with self._command() as command:
             thread = command.thread
+            environments = await with_directories(thread.services, params.environments)
+            params = structs.replace(params, environments=environments)
             turn = await turn_start.start_turn(
                 thread,
                 Input(params.input, params.client_user_message_id, params.tool_output),
@@ -320,6 +323,12 @@ class ThreadHandle:
         """Publish how the MCP servers are that were started before anybody could hear of it."""
         if (mcp := self._thread.mcp) is not None:
             mcp.publish_states()
+
+    async def skills(self) -> tuple[str, SkillSet]:
+        """The skills that count where the thread works, and where that is. Raises `TimeoutError`."""
+        from treadle.agent.turn.turn_skills import skills_of  # its turns use it
+
+        return self._thread.settings.cwd, await skills_of(self._thread)
 
     async def mcp_statuses(self, params: ListMcpServerStatusParams) -> list[McpServerStatus]:
         if (mcp := self._thread.mcp) is None:
@@ -495,6 +504,8 @@ class ThreadHandle:
     async def change_settings(self, params: ThreadSettingsUpdateParams) -> None:
         thread = self._thread
         async with self._command(writes=True) as command:
+            environments = await with_directories(thread.services, params.environments)
+            params = structs.replace(params, environments=environments)
             changes = setting_changes(params, thread.settings, thread.config)
             pins = await thread.look_at_roots(changes)
             thread.journal.write(thread.save())

@@ -12,12 +12,13 @@ from treadle.agent.event import new_id, now_ms
 from treadle.agent.services import Services, Subscribers
 from treadle.agent.thread import thread_refusals
 from treadle.agent.thread.stored_thread import StoredThread
-from treadle.agent.thread.thread import Thread, remote_places
+from treadle.agent.thread.thread import Thread, remote_places, with_directories
 from treadle.agent.thread.thread_children import NewChild
 from treadle.agent.thread.thread_handle import ThreadHandle
 from treadle.agent.thread.thread_state import (
     Settings,
     State,
+    Workplace,
     new_settings,
     overridden_settings,
     read_state,
@@ -74,6 +75,22 @@ async def _placed(services: Services, settings: Settings, before: Settings | Non
     return structs.replace(settings, **await remote_places(services, settings, before))
 
 
+async def _in_own_directories(services: Services, settings: Settings) -> Settings:
+    """The settings of a thread that has named neither environments nor a directory: it works where each environment
+    does. One of the ways of Codex (`environments.toml`) without a `workdir` has the thread's directory, as there."""
+    configured = services.config.environments
+    known = {} if configured is None else configured.known
+
+    async def moved(place: Workplace) -> Workplace:
+        config = known.get(place.environment)
+        if config is None or not (config.default or config.workdir):
+            return place
+        return structs.replace(place, cwd=await services.machine(place.environment).directory())
+
+    first, *others = [await moved(place) for place in settings.workplaces]
+    return structs.replace(settings, cwd=first.cwd, others=tuple(others))
+
+
 def _in_use(settings: Settings, sources: Sequence[InstructionFile]) -> SettingsInUse:
     return {
         "approval_policy": settings.approval_policy,
@@ -94,7 +111,10 @@ async def make_thread(
     services: Services, params: ThreadStartParams, originator: str, subscribers: Subscribers
 ) -> tuple[ThreadHandle, SettingsInUse]:
     """A new thread. It is none before `ThreadHandle.publish_started`."""
+    params = structs.replace(params, environments=await with_directories(services, params.environments))
     settings = new_settings(params, services.config, services.cwd, services.default_environments)
+    if params.cwd is None and params.environments is None and (settings.remote or settings.others):
+        settings = await _in_own_directories(services, settings)
     settings = await _placed(services, settings)
     store = services.ephemeral_store if params.ephemeral else await services.store()
     git_info, sources, pins = await _look_around(services, settings, services.config_for(settings))

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import UNSET, Raw, structs
 
 from treadle.agent.event import DeltaStream
+from treadle.agent.thread.thread_state import LOCAL
 from treadle.agent.tools.approval import answer_to
 from treadle.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError
 from treadle.mcp.mcp_messages import (
@@ -44,7 +45,7 @@ from treadle.protocol.app.settings import GranularAskForApproval
 
 if TYPE_CHECKING:
     from treadle.agent.thread.thread import Thread
-    from treadle.agent.thread.thread_state import Settings
+    from treadle.agent.thread.thread_state import Settings, Workplace
     from treadle.agent.tools.mcp_tools import McpToolset
     from treadle.agent.turn.turn import Turn
     from treadle.config.mcp_settings import McpServerConfig
@@ -483,11 +484,25 @@ class ThreadServer:
         if self._connection is not None and not self.config.share:
             self._connection.roots_changed()
 
-    def roots(self) -> list[Root]:
+    @property
+    def _place(self) -> Workplace | None:
+        """Where the thread works in the environment of the server, if it does."""
+        places = self._thread.settings.workplaces
+        return next((place for place in places if place.environment == self.config.environment_id), None)
+
+    @property
+    def _cwd(self) -> str | None:
+        """Where the server starts; None where its environment does."""
+        if self._place is not None:
+            return self._place.cwd
+        if self.config.environment_id != LOCAL:
+            return None
         settings = self._thread.settings
-        if not settings.is_local:  # the servers run on this machine
-            return []
-        return [Root(uri=Path(each).as_uri(), name=os.path.basename(each) or each) for each in settings.workspace]
+        return settings.cwd if settings.remote is None else self._thread.services.cwd
+
+    def roots(self) -> list[Root]:
+        folders = () if self._place is None else self._place.workspace
+        return [Root(uri=Path(each).as_uri(), name=os.path.basename(each) or each) for each in folders]
 
     def log(self, level: str, source: str | None, data: object) -> None:
         text = data if isinstance(data, str) else msgspec.json.encode(data).decode()

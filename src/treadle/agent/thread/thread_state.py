@@ -514,7 +514,7 @@ def _environment_changes(given: Sequence[TurnEnvironmentParams]) -> dict[str, An
     places = [
         Workplace(
             environment=each.environment_id,
-            cwd=_directory(each.cwd, "/"),
+            cwd=_directory(each.cwd, "/"),  # `with_directories` has found those that were not named
             workspace_roots=None if each.runtime_workspace_roots is None else _roots(each.runtime_workspace_roots),
         )
         for each in given

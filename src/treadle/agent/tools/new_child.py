@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from treadle.agent.thread.authority import confined_to
+from treadle.agent.thread.thread import remote_places
 from treadle.agent.thread.thread_children import NOTIFICATION, NewChild
-from treadle.agent.thread.thread_state import DEFAULT_MODEL, ENGINE, AgentPlace, Settings, check_provider
+from treadle.agent.thread.thread_state import DEFAULT_MODEL, ENGINE, LOCAL, AgentPlace, Settings, check_provider
 from treadle.agent.turn.pending_input import MAX_PREVIEW
 from treadle.config.layers import join_key, split_key
 from treadle.errors import RpcError, TreadleError
 from treadle.execution.bounded_reads import read_in_thread
-from treadle.execution.project_files import ProjectFiles
-from treadle.execution.sandbox.policy import policy_from_wire
+from treadle.execution.sandbox.policy import Policy, policy_from_wire
 from treadle.execution.sandbox.profile_sandbox import (
     WORKSPACE_ROOTS,
     Confinement,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from treadle.agent.tools.agent_tools import SpawnArguments
     from treadle.agent.turn.turn import Turn
     from treadle.config import Config
+    from treadle.execution import Environment
+    from treadle.execution.worktrees import Git
 
 logger: logging.Logger = logging.getLogger(__name__)
 # A role that lists one of these among its tools may have sub-agents of its own.
@@ -80,6 +83,8 @@ async def new_child(
         branch = f"agents/{re.sub('[^a-z0-9]+', '-', place.nickname.lower()).strip('-')}-{child_id[-6:]}"
         folder = await _worktree(thread, branch)
         chosen = moved(chosen, folder)
+        if chosen.remote is not None:
+            chosen = structs.replace(chosen, **await remote_places(thread.services, chosen, chosen))
         place = structs.replace(place, branch=branch)
         about = {"worktree": folder, "branch": branch}
     return NewChild(child_id, chosen, place, preview[:MAX_PREVIEW], history), about
@@ -200,6 +205,9 @@ def _overrides(role: AgentRole, config: Config, taken: Mapping[str, Any]) -> dic
 # --- a worktree -------------------------------------------------------------------------------------------------------
 
 
+_SHARED: Final = "--git-common-dir"
+
+
 class _Place(Struct, frozen=True):
     """Where worktrees are made; see `treadle.execution.worktrees.WorktreePlace`."""
 
@@ -210,36 +218,64 @@ class _Place(Struct, frozen=True):
 
 async def _worktree(thread: Thread, branch: str) -> str:
     """The folder of a new branch, where the parent may write too."""
-    from treadle.execution.worktrees import WORKTREES, Worktrees  # loaded with the first of them
+    from treadle.execution.worktrees import WORKTREES, Git, Worktrees  # loaded with the first of them
 
-    settings, home = thread.settings, thread.services.home
-    if not settings.is_local:
-        raise ToolInputError('isolation = "worktree" is for threads on this machine; let one child write at a time')
-
-    def look() -> tuple[str | None, bool]:
-        top = ProjectFiles(settings.cwd, home, settings.confinement).repository
-        if top is None or is_unconfined(settings.in_force):
-            return top, top is not None
-        policy = policy_from_wire(sandbox_for(settings.in_force, settings.cwd, home=home))
-        place = os.path.realpath(os.path.join(top, WORKTREES, branch))
-        return top, policy is not None and policy.access(place) == "write"
-
+    settings = thread.settings
+    if settings.environment is None:
+        raise ToolInputError('isolation = "worktree" needs an environment, which this thread has not')
     try:
-        top, is_allowed = await read_in_thread(look)
-        if top is None:
+        environment = await thread.services.environment(settings.environment)
+        git, files = Git(environment, settings.cwd), environment.files
+        top, shared = [
+            await git.ask("rev-parse", "--path-format=absolute", what) for what in ("--show-toplevel", _SHARED)
+        ]
+        if top is None or shared is None:
             raise ToolInputError(f'isolation = "worktree" needs a git repository, which {settings.cwd} is not in')
-        if not is_allowed:
-            raise ToolInputError(f'isolation = "worktree" needs the right to write in {os.path.join(top, WORKTREES)}')
-        environment = await thread.services.environment()
+        root = os.path.join(top, WORKTREES)
+        policy = await read_in_thread(lambda: _policy(thread))
+        place = os.path.join(await files.canonicalize(root) if await files.exists(root) else root, branch)
+        # A `.git` that the agent has made may lead to a repository that it must not read.
+        real = await files.canonicalize(shared)
+        if policy is not None and (policy.access(place) != "write" or policy.access(real) == "none"):
+            raise ToolInputError(f'isolation = "worktree" needs the right to write in {root}')
         try:
-            return await Worktrees(_Place(settings.cwd, WORKTREES), environment).folder(branch)
+            if settings.is_local:
+                return await Worktrees(_Place(settings.cwd, WORKTREES), environment).folder(branch)
+            return await _make_far_worktree(environment, git, root, branch)
         except BaseException:  # an interrupt may come when it is there already
             discard_worktree(thread, branch)
             raise
+    except ToolInputError:
+        raise
     except (TreadleError, TimeoutError) as error:
-        if isinstance(error, ToolInputError):
-            raise
         raise ToolInputError(f"there is no worktree: {error}") from None
+
+
+def _policy(thread: Thread) -> Policy | None:
+    """What the thread may do with files where it works; None is everything. Blocking."""
+    settings = thread.settings
+    if is_unconfined(settings.in_force):
+        return None
+    if settings.is_local:
+        return policy_from_wire(sandbox_for(settings.in_force, settings.cwd, home=thread.services.home))
+    from treadle.execution.remote_machine import policy_there  # few threads are elsewhere
+
+    return policy_there(confined_to(settings))
+
+
+async def _make_far_worktree(environment: Environment, git: Git, root: str, branch: str) -> str:
+    """What `Worktrees` does here, on another machine. The name of the branch is new, so nothing is locked."""
+    from treadle.execution.worktrees import CHANGE_S
+
+    files = environment.files
+    if not await files.exists(root):
+        await files.mkdir(root)
+        await files.write(os.path.join(root, ".gitignore"), "*\n")
+    if await files.canonicalize(root) != root:
+        raise ToolInputError(f"{root} leads elsewhere: remove the symbolic link")
+    folder = os.path.join(root, branch)
+    await git.run("worktree", "add", "--quiet", "-b", branch, folder, "HEAD", timeout=CHANGE_S)
+    return os.path.join(folder, await git.run("rev-parse", "--show-prefix")).rstrip("/")
 
 
 def discard_worktree(thread: Thread, branch: str | None) -> None:
@@ -252,16 +288,21 @@ def discard_worktree(thread: Thread, branch: str | None) -> None:
 async def _remove_worktree(thread: Thread, branch: str) -> None:
     from treadle.execution.worktrees import WORKTREES, Git, WorktreeError, Worktrees  # loaded when it was made
 
-    place = _Place(thread.settings.cwd, WORKTREES)
+    place, remote = _Place(thread.settings.cwd, WORKTREES), thread.settings.remote
     try:
-        environment = await thread.services.environment()
-        try:
-            await Worktrees(place, environment).remove(branch)
-        except WorktreeError as error:
-            if error.kind != "missing":
-                raise
+        environment = await thread.services.environment(remote or LOCAL)
+        git = Git(environment, place.path)
+        if remote is None:
+            try:
+                await Worktrees(place, environment).remove(branch)
+            except WorktreeError as error:
+                if error.kind != "missing":
+                    raise
+        else:
+            top = await git.ask("rev-parse", "--show-toplevel")
+            await git.ask("worktree", "remove", os.path.join(top or "/", WORKTREES, branch))
         # It is not there when git did not get that far.
-        await Git(environment, place.path).ask("branch", "--delete", branch)
+        await git.ask("branch", "--delete", branch)
     except (TreadleError, TimeoutError) as error:
         logger.warning("a worktree is left", {"branch": branch, "reason": str(error)})
 

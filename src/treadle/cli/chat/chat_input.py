@@ -9,7 +9,7 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -163,26 +163,33 @@ _AFTER_PATH: Final = ".,;:!?)]}>'\""
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
-def message_of(typed: str, cwd: str, pictures: tuple[str, ...] = ()) -> ChatMessage:
+def message_of(
+    typed: str, cwd: str, pictures: tuple[str, ...] = (), *, found: Collection[str] | None = None
+) -> ChatMessage:
     """What was typed, as it is sent. The agent reads files itself, so a file is named by its plain path. A picture is
     sent along, since a model cannot open one by itself. What names no file is left as it was typed: `@pytest.fixture`,
-    `@someone`."""
-    found = list(pictures)
+    `@someone`. On another machine the files are those that searches have `found`: its answer is not waited for, and its
+    pictures are for the agent to look at."""
+    sent = list(pictures)
+
+    def is_there(path: str) -> bool:
+        return exists(cwd, path) if found is None else path in found
 
     def plain(match: re.Match[str]) -> str:
         path = match[1] or match[2]
         rest = ""
-        if match[1] is None and not exists(cwd, path):
+        if match[1] is None and not is_there(path):
             stem = path.rstrip(_AFTER_PATH)
             path, rest = stem, path[len(stem) :]
-        if not path or not exists(cwd, path):
+        if not path or not is_there(path):
             return match[0]
         absolute = os.path.join(cwd, path)
-        if path.lower().endswith(_PICTURES) and os.path.isfile(absolute) and absolute not in found:
-            found.append(absolute)
+        is_picture = found is None and path.lower().endswith(_PICTURES) and os.path.isfile(absolute)
+        if is_picture and absolute not in sent:
+            sent.append(absolute)
         return (f'"{path}"' if " " in path else path) + rest
 
-    return ChatMessage(_MENTION.sub(plain, typed.strip()), tuple(found))
+    return ChatMessage(_MENTION.sub(plain, typed.strip()), tuple(sent))
 
 
 def unfinished_mention(before_cursor: str) -> str | None:

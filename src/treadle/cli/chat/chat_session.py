@@ -117,6 +117,8 @@ class ChatSession:
         self.directory: str = ""
         """That of the thread on the machine of the server, wherever it works."""
         self._prompts: tuple[McpPrompt, ...] | None = None
+        self.found_files: set[str] = set()
+        """What searches have found where the thread works."""
         self.last_diff: str = ""
         self.has_turns: bool = False
         """Whether there is something in the thread to go on with."""
@@ -255,6 +257,7 @@ class ChatSession:
     def move(self, place: JsonObject) -> None:
         """Work somewhere else, from the next turn on; new threads do, too."""
         self._place, self._new = place, replace(self._new, environments=(place,))
+        self.found_files.clear()
         if self._facts is not None:
             self._facts = self._facts.moved(place)
 
@@ -270,8 +273,12 @@ class ChatSession:
 
     async def find_files(self, letters: str) -> list[str]:
         """The best paths for some letters, best first, relative to where the agent works."""
-        params = {"query": letters, "roots": [self.facts.cwd], "cancellationToken": "chat"}
-        return [found.path for found in (await self.client.fuzzy_file_search(params)).files]
+        there = self.facts.elsewhere
+        params = {"query": letters, "roots": [self.facts.folder], "cancellationToken": "chat"}
+        params |= {} if there is None else {"environmentId": there.environment_id}
+        found = [found.path for found in (await self.client.fuzzy_file_search(params)).files]
+        self.found_files.update(found)
+        return found
 
     async def mcp_prompts(self) -> tuple[McpPrompt, ...]:
         """The prompts of the thread's MCP servers, which are started for the first time that somebody asks."""
@@ -298,6 +305,7 @@ class ChatSession:
         left, self._facts = self._facts, ChatThread.of(answer)
         self.directory = self._facts.cwd
         self.last_diff = ""
+        self.found_files.clear()
         self._prompts = None
         if left is not None and left.id != self._facts.id:
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from treadle.cli.thread_choice import short_id
 from treadle.cli.turn.turn_header import confinement
 from treadle.cli.workplace import shown_place
+from treadle.config.environment_settings import LOCAL
 from treadle.pages.figures import count, money
 from treadle.pages.safe_text import printable_line
 from treadle.protocol.app.base import JsonObject
@@ -27,8 +28,9 @@ class ChatThread(Struct, frozen=True, kw_only=True):
     provider: str
     effort: str | None
     cwd: str
-    place: str
-    """Where its commands run, for people."""
+    """Its directory on this machine."""
+    environments: tuple[ThreadEnvironment, ...] = ()
+    """Where its commands run."""
     sandbox: str
     approvals: str
     confinement: str | None
@@ -48,7 +50,7 @@ class ChatThread(Struct, frozen=True, kw_only=True):
             model=answer.model,
             provider=answer.model_provider,
             cwd=answer.cwd,
-            place=shown_place(answer.cwd, answer.thread.environments),
+            environments=answer.thread.environments or (),
             plans=_plans(getattr(answer, "collaboration_mode", None)),
             **_described(
                 answer.reasoning_effort, answer.approval_policy, answer.sandbox, answer.active_permission_profile
@@ -61,7 +63,7 @@ class ChatThread(Struct, frozen=True, kw_only=True):
             model=settings.model,
             provider=settings.model_provider,
             cwd=settings.cwd,
-            place=settings.cwd if self.place == self.cwd else self.place,
+            environments=self.environments if self.elsewhere or len(self.environments) > 1 else (),
             plans=_plans(settings.collaboration_mode),
             **_described(
                 settings.effort, settings.approval_policy, settings.sandbox_policy, settings.active_permission_profile
@@ -72,7 +74,23 @@ class ChatThread(Struct, frozen=True, kw_only=True):
         environment = ThreadEnvironment(
             environment_id=place["environmentId"], cwd=place["cwd"], runtime_workspace_roots=()
         )
-        return msgspec.structs.replace(self, place=shown_place(place["cwd"], [environment]))
+        return msgspec.structs.replace(self, environments=(environment,))
+
+    @property
+    def place(self) -> str:
+        """Where its commands run, for people."""
+        return shown_place(self.cwd, self.environments)
+
+    @property
+    def elsewhere(self) -> ThreadEnvironment | None:
+        """The machine that it works on, and the directory there; None for this one."""
+        first = next(iter(self.environments), None)
+        return None if first is None or first.environment_id == LOCAL else first
+
+    @property
+    def folder(self) -> str:
+        """The directory that the agent works in, wherever that is."""
+        return self.environments[0].cwd if self.environments else self.cwd
 
     def with_name(self, name: str | None) -> Self:
         return msgspec.structs.replace(self, name=name)

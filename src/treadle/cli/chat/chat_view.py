@@ -88,7 +88,9 @@ class ChatView:
 
     def say(self, text: str) -> None:
         """Send a message of the user to the agent."""
-        message = message_of(text, self._session.facts.cwd, self.pictures)
+        session = self._session
+        there = None if session.facts.elsewhere is None else session.found_files
+        message = message_of(text, session.facts.cwd, self.pictures, found=there)
         self.pictures = ()
         pictures = [note(f"with the picture {path}") for path in message.pictures]
         self._screen.print(user_block(text.strip()), *pictures, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from treadle.cli.chat.chat_thread import ChatThread
 from treadle.client import AsyncAppServerClient
 from treadle.protocol.app.machine_methods import CommandExecResponse
 
@@ -18,13 +19,18 @@ _DIFF: Final = ("diff", "--no-color", "--no-ext-diff", "--no-textconv")
 class GitChanges:
     """What git says of a repository: its changes that are not committed, new files too, its branches and commits.
 
-    git runs where the agent's commands run, through the server, and may only read. The repository may be a stranger's:
-    what it names as diff or text programs is not run.
+    git runs where the agent's commands run, through the server, and may only read, unless the agent may do anything: a
+    container may have no sandbox. The repository may be a stranger's: what it names as diff or text programs is not
+    run.
     """
 
-    def __init__(self, client: AsyncAppServerClient, cwd: str) -> None:
+    def __init__(self, client: AsyncAppServerClient, thread: ChatThread) -> None:
         self._client = client
-        self._cwd = cwd
+        self._thread = thread
+
+    async def has(self, path: str) -> bool:
+        """Whether there is something at a path."""
+        return (await self._run("test", "-e", path)).exit_code == 0
 
     async def read(self) -> str | None:
         """The changes as a diff; empty when nothing is changed, None outside of a repository."""
@@ -55,12 +61,18 @@ class GitChanges:
         return [(sha, subject) for sha, _, subject in (line.partition("\0") for line in listed.stdout.splitlines())]
 
     async def _git(self, *words: str) -> CommandExecResponse:
+        return await self._run(*_GIT, *words)
+
+    async def _run(self, *command: str) -> CommandExecResponse:
+        there = self._thread.elsewhere
+        unconfined = there is not None and self._thread.confinement == "dangerFullAccess"
         return await self._client.command_exec(
             {
-                "command": [*_GIT, *words],
-                "cwd": self._cwd,
-                "sandboxPolicy": {"type": "readOnly"},
+                "command": command,
+                "cwd": self._thread.folder,
+                "sandboxPolicy": {"type": "dangerFullAccess" if unconfined else "readOnly"},
                 "outputBytesCap": MAX_BYTES,
                 "timeoutMs": TIMEOUT_MS,
+                **({} if there is None else {"environmentId": there.environment_id}),
             }
         )

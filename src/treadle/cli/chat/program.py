@@ -105,7 +105,8 @@ class _Program:
             client_name="treadle_chat",
             client_title="Treadle chat",
         )
-        new = ThreadOptions(model=request.model, sandbox=request.sandbox, approvals=request.approvals, cwd=request.cwd)
+        folder = request.cwd if request.moved else None
+        new = ThreadOptions(model=request.model, sandbox=request.sandbox, approvals=request.approvals, cwd=folder)
         # As with `treadle exec`, a thread that is resumed gets what is configured now, not what was when it was begun;
         # but it stays in its directory.
         config, policy = self._config, self._config.approval_policy
@@ -116,7 +117,7 @@ class _Program:
             sandbox=None if profile else request.sandbox or config.sandbox_mode,
             permissions=None if profile is None else profile.id,
             approvals=request.approvals or (policy if isinstance(policy, str) else None),
-            cwd=request.cwd if request.moved else None,
+            cwd=folder,
         )
         session = ChatSession(server, view, new, resumed)
         try:

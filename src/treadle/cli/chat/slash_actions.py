@@ -15,7 +15,6 @@ from rich.text import Text
 from treadle.cli.chat.chat_input import (
     SLASH_COMMANDS,
     Entered,
-    exists,
     in_folder,
     prompt_arguments,
     prompt_commands,
@@ -168,7 +167,7 @@ class SlashActions:
     async def _diff(self, argument: str) -> None:
         changes = None
         if argument != "turn":
-            changes = await GitChanges(self._session.client, self._session.facts.cwd).read()
+            changes = await GitChanges(self._session.client, self._session.facts).read()
             if changes is None:
                 self._note("this is no git repository; what the last turn changed:")
         if changes is None:
@@ -328,7 +327,7 @@ class SlashActions:
             await self._session.review(target)
 
     async def _review_target(self) -> dict[str, Any] | None:
-        git = GitChanges(self._session.client, self._session.facts.cwd)
+        git = GitChanges(self._session.client, self._session.facts)
         kinds = (
             "Review against a base branch",
             "Review uncommitted changes",
@@ -413,11 +412,11 @@ class SlashActions:
         """What would become of a file."""
         action = _REVERTING.get(str(change.action), str(change.action))
         reason = f": {printable_line(change.reason)}" if change.reason else ""
-        name = file_text(change.path, os.path.relpath(change.path, self._session.facts.cwd))
+        name = file_text(change.path, os.path.relpath(change.path, self._session.facts.folder))
         return signed(NOTE if change.action == "skip" else RUNNING, Text.assemble(f"{action} ", name, (reason, "dim")))
 
     async def _init(self, _: str) -> None:
-        if exists(self._session.facts.cwd, "AGENTS.md"):
+        if await GitChanges(self._session.client, self._session.facts).has("AGENTS.md"):
             self._note("AGENTS.md is here already; it is left as it is")
             return
         self._screen.print(user_block(short(INIT)), "")
@@ -468,7 +467,9 @@ class SlashActions:
         self._screen.print(*_table(rows, self._screen.width), "")
 
     async def _skills(self, _: str) -> None:
-        listed = (await self._session.client.skills_list({"cwds": [self._session.facts.cwd]})).data
+        facts = self._session.facts
+        params = {"cwds": [facts.cwd]} if facts.elsewhere is None else {"threadId": facts.id}
+        listed = (await self._session.client.skills_list(params)).data
         for error in (error for entry in listed for error in entry.errors):
             self._note(f"{error.path} cannot be used: {error.message}")
         skills = [skill for entry in listed for skill in entry.skills if skill.enabled]
@@ -536,7 +537,7 @@ class SlashActions:
     async def _enter(self, thread_id: str, *, as_it_is: bool = False) -> None:
         facts = await self._session.enter(thread_id, as_it_is=as_it_is)
         await self.recap()
-        self._note(f"thread {facts.id}, in {facts.cwd}")
+        self._note(f"thread {facts.id}, in {facts.place}")
 
     async def recap(self) -> None:
         """Show the thread as `treadle threads show` does, the last turns of a long one."""

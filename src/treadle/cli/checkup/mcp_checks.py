@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from treadle._version import __version__
 from treadle.cli.checkup.checks import Check
 from treadle.config import ConfigError, find_home, load_config
+from treadle.config.environment_settings import LOCAL
 from treadle.execution import Environment
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ async def _try(config: McpServerConfig, environment: Environment, *, online: boo
         return Check(f"{name} is switched off", "skipped")
     if config.url is not None and not online and urlsplit(config.url).hostname not in _HERE:
         return Check(f"{name} is on another machine, and was not asked", "skipped", "treadle doctor --online")
+
+    if config.environment_id != LOCAL:
+        do = f"treadle environments check {config.environment_id}"
+        return Check(f"{name} runs in `{config.environment_id}`, and was not started", "skipped", do)
 
     async def here() -> Environment:
         return environment

@@ -21,14 +21,13 @@ from treadle.cli.setup.config_init import init
 from treadle.cli.streams import REFUSED, write, write_json
 from treadle.cli.terminal import Colors, wants_color
 from treadle.cli.user_commands import user_command, user_group
-from treadle.config import Config, ConfigError, find_home, load_config, write_values
+from treadle.config import Config, ConfigError, find_home, load_config, write_value
 from treadle.config.file_settings import FileSettings, read_values
 from treadle.config.home_files import config_path
 from treadle.config.layers import KeyPath, join_key, leaves, lookup, nest, parse_value, split_key
 from treadle.config.toml_edit import value_text
 from treadle.llm.provider import shown_url
 from treadle.pages.safe_text import printable_line
-from treadle.protocol.app.config import ConfigEdit
 from treadle.secrets import HIDDEN, is_secret
 
 BUILT_IN: Final = "built in"
@@ -130,7 +129,7 @@ def set_(key: str, value: str) -> int:
         login = f"treadle login {path[1]}"
         raise Problem("a secret does not belong on the command line", why=why, do=login, code=REFUSED)
     home = find_home(os.environ)
-    written = write_values(home, [ConfigEdit(key_path=join_key(path), merge_strategy="replace", value=parsed)])
+    written = write_value(home, path, parsed)
     lines = [f"{join_key(path)} = {value_text(shown_value(path, parsed))} in {written.path}"]
     try:
         loaded = load_config(home)
@@ -156,7 +155,7 @@ def set_(key: str, value: str) -> int:
 def unset(key: str) -> int:
     path = _path(key)
     home = find_home(os.environ)
-    written = write_values(home, [ConfigEdit(key_path=join_key(path), merge_strategy="replace", value=None)])
+    written = write_value(home, path, None)
     write(sys.stdout, f"{join_key(path)} is not in {written.path}\n")
     return 0
 

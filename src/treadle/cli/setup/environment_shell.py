@@ -16,9 +16,8 @@ from treadle.cli.in_process import open_client, server_of
 from treadle.execution.process import Process
 from treadle.execution.process_values import ExecParams, Output
 from treadle.execution.uris import path_from_uri
-from treadle.protocol.exec import EnvPolicy
+from treadle.protocol.exec import INHERIT_ALL
 
-_EVERYTHING: Final = EnvPolicy(inherit="all", ignore_default_excludes=True, exclude=(), set={}, include_only=())
 BLOCK: Final = 1 << 12
 
 
@@ -32,7 +31,7 @@ async def run_shell(name: str, directory: str | None, overrides: tuple[str, ...]
             argv=[info.shell.path, "-l"],
             cwd=directory or (path_from_uri(info.cwd) if info.cwd is not None else "/"),
             env={"TERM": os.environ.get("TERM", "dumb")},
-            env_policy=_EVERYTHING,
+            env_policy=INHERIT_ALL,
             tty=True,
         )
         process = await environment.start(params)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -18,13 +18,12 @@ from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_json, write_stderr
 from treadle.cli.terminal import table_lines
 from treadle.cli.user_commands import user_command, user_group
-from treadle.config import find_home, load_config, write_values
+from treadle.config import find_home, load_config, write_value
 from treadle.config.environment_settings import EnvironmentConfig, Environments, read_environment
 from treadle.config.home_files import read_document
-from treadle.config.layers import join_key, parse_overrides
+from treadle.config.layers import lookup, parse_overrides
 from treadle.errors import ExecError
 from treadle.pages.safe_text import printable_line
-from treadle.protocol.app.config import ConfigEdit
 from treadle.secrets import shown_argument
 from treadle.transport.address import shown_url
 
@@ -136,8 +135,7 @@ def add(
     table: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if (problem := read_environment(name, table).problem) is not None:
         raise Problem(problem, do=usage, code=REFUSED)
-    edit = ConfigEdit(key_path=join_key((SECTION, name)), value=table, merge_strategy="replace")
-    write_values(find_home(os.environ), [edit])
+    write_value(find_home(os.environ), (SECTION, name), table)
     write(sys.stdout, f"Added environment '{name}'. Try it: treadle environments check {name}\n")
     return 0
 
@@ -155,11 +153,11 @@ def add(
 @click.option("--force", is_flag=True, help="remove it from config.toml also when it cannot be stopped")
 def remove(name: str, force: bool) -> int:
     home = find_home(os.environ)
-    tables = read_document(home).values.get(SECTION)
-    if not isinstance(tables, Mapping) or name not in tables:
+    table = lookup(read_document(home).values, (SECTION, name))
+    if table is None:
         write(sys.stdout, printable_line(f"There is no environment '{name}' in config.toml.") + "\n")
         return 0
-    config = read_environment(name, tables[name])
+    config = read_environment(name, table)
     if config.problem is None and config.provider is not None:
         from treadle.execution.environment_provider import find_provider
 
@@ -172,7 +170,7 @@ def remove(name: str, force: bool) -> int:
                 do = f"treadle environments remove {name} --force"
                 raise Problem(f"'{name}' cannot be stopped", why=error.message, do=do, code=FAILED) from None
             write_stderr(printable_line(f"treadle environments remove: not stopped: {error.message}"))
-    write_values(home, [ConfigEdit(key_path=join_key((SECTION, name)), value=None, merge_strategy="replace")])
+    write_value(home, (SECTION, name), None)
     write(sys.stdout, printable_line(f"Removed environment '{name}'.") + "\n")
     return 0
 
@@ -191,7 +189,7 @@ def list_(as_json: bool, config_overrides: tuple[str, ...]) -> int:
     environments = _configured(config_overrides)
     known = [environments.known[name] for name in sorted(environments.known)]
     rows = [
-        (one.id, _kind(one), _where(one), one.workdir or "-", "yes" if one.id in environments.default else "-")
+        (one.id, one.kind, _where(one), one.workdir or "-", "yes" if one.id in environments.default else "-")
         for one in known
         if one.problem is None
     ]
@@ -200,7 +198,7 @@ def list_(as_json: bool, config_overrides: tuple[str, ...]) -> int:
             [
                 {
                     "name": one.id,
-                    "kind": _kind(one),
+                    "kind": one.kind,
                     "where": _where(one),
                     "workdir": one.workdir,
                     "default": one.id in environments.default,
@@ -214,10 +212,6 @@ def list_(as_json: bool, config_overrides: tuple[str, ...]) -> int:
     lines += [printable_line(one.problem) for one in known if one.problem is not None]
     write(sys.stdout, "\n".join(lines or [_NONE]) + "\n")
     return 0
-
-
-def _kind(one: EnvironmentConfig) -> str:
-    return one.provider or ("url" if one.url else "program" if one.program else "labels")
 
 
 def _where(one: EnvironmentConfig) -> str:
@@ -244,7 +238,7 @@ def check(name: str, config_overrides: tuple[str, ...]) -> int:
     with _reaching(name):
         facts = asyncio.run(_check(one, config_overrides))
     width = max(map(len, facts))
-    lines = [f"{name}  {_kind(one)}  {_where(one)}", *(f"  {key:<{width}}  {fact}" for key, fact in facts.items())]
+    lines = [f"{name}  {one.kind}  {_where(one)}", *(f"  {key:<{width}}  {fact}" for key, fact in facts.items())]
     write(sys.stdout, "\n".join(map(printable_line, lines)) + "\n")
     return 0
 

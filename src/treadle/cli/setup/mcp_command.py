@@ -23,16 +23,15 @@ from treadle.cli.problem import Problem
 from treadle.cli.streams import FAILED, REFUSED, write, write_json
 from treadle.cli.terminal import table_lines
 from treadle.cli.user_commands import user_command, user_group
-from treadle.config import Config, find_home, load_config, write_values
+from treadle.config import Config, find_home, load_config, write_value
 from treadle.config.home_files import read_document
-from treadle.config.layers import join_key
+from treadle.config.layers import lookup
 from treadle.config.mcp_settings import SECTION, EnvVar, McpServerConfig
 from treadle.llm.provider import shown_url
 from treadle.mcp.mcp_messages import McpError
 from treadle.mcp.oauth_login import OAuthLogin
 from treadle.mcp.oauth_tokens import TokenFile
 from treadle.pages.safe_text import printable_line
-from treadle.protocol.app.config import ConfigEdit
 from treadle.secrets import shown_argument
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_:@/.-]+")
@@ -132,8 +131,7 @@ def add(
                 what, why = "--env cannot be used as it is given", "it is no KEY=VALUE"
                 raise Problem(what, why=why, do="--env KEY=VALUE", code=REFUSED)
             table["env"] = dict(word.split("=", 1) for word in env)
-    edit = ConfigEdit(key_path=join_key((SECTION, name)), value=table, merge_strategy="replace")
-    write_values(find_home(os.environ), [edit])
+    write_value(find_home(os.environ), (SECTION, name), table)
     write(sys.stdout, f"Added global MCP server '{name}'.\n")
     return 0
 
@@ -148,11 +146,10 @@ def add(
 @click.argument("name", shell_complete=completing(_names))
 def remove(name: str) -> int:
     home = find_home(os.environ)
-    tables = read_document(home).values.get(SECTION)
-    if not isinstance(tables, Mapping) or name not in tables:
+    if lookup(read_document(home).values, (SECTION, name)) is None:
         write(sys.stdout, printable_line(f"No MCP server named '{name}' found.") + "\n")
         return 0
-    write_values(home, [ConfigEdit(key_path=join_key((SECTION, name)), value=None, merge_strategy="replace")])
+    write_value(home, (SECTION, name), None)
     write(sys.stdout, printable_line(f"Removed global MCP server '{name}'.") + "\n")
     return 0
 

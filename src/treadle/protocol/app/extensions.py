@@ -67,6 +67,8 @@ class SkillsListEntry(Wire, frozen=True, kw_only=True):
 class SkillsListParams(Params, frozen=True, kw_only=True):
     cwds: tuple[str, ...] = ()
     force_reload: bool = False
+    thread_id: str | None = None
+    """The thread whose skills are meant, on whatever machine it works, in place of `cwds`. Ours alone."""
 
 
 class SkillsListResponse(Wire, frozen=True, kw_only=True):

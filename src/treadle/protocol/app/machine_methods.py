@@ -32,6 +32,8 @@ class CommandExecParams(Params, frozen=True, kw_only=True):
     disable_output_cap: bool = False
     disable_timeout: bool = False
     env: Mapping[str, str | None] | None = None
+    environment_id: str | None = None
+    """The environment that it runs in, else this machine. Ours alone."""
     output_bytes_cap: Unsigned | None = None
     permission_profile: str | None = None
     """The id of a permission profile, instead of `sandbox_policy`. Experimental in Codex."""
@@ -258,6 +260,8 @@ class FuzzyFileSearchParams(Params, frozen=True, kw_only=True):
     query: str
     roots: tuple[str, ...]
     cancellation_token: str | None = None
+    environment_id: str | None = None
+    """The environment that the roots are in, else this machine. Ours alone."""
 
 
 class FuzzyFileSearchResult(Wire, frozen=True, kw_only=True):
@@ -279,6 +283,8 @@ class FuzzyFileSearchResponse(Wire, frozen=True, kw_only=True):
 class FuzzyFileSearchSessionStartParams(Params, frozen=True, kw_only=True):
     session_id: str
     roots: tuple[str, ...]
+    environment_id: str | None = None
+    """The environment that the roots are in, else this machine. Ours alone."""
 
 
 FuzzyFileSearchSessionStartResponse = Empty

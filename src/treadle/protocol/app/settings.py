@@ -155,10 +155,11 @@ class CollaborationModeListResponse(Wire, frozen=True, kw_only=True):
 
 
 class TurnEnvironmentParams(Params, frozen=True, kw_only=True):
-    """A place where commands run, and the directory there."""
+    """A place where commands run, and the directory there. Without one, which Codex does not know, that is where the
+    environment itself works."""
 
-    cwd: str
     environment_id: str
+    cwd: str | None = None
     runtime_workspace_roots: tuple[str, ...] | None = None
 
 

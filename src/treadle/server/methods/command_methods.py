@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final, Protocol, Self
 from msgspec import UNSET, Struct, structs
 
 from treadle.agent.event import Event, new_id, now_ms
+from treadle.config.environment_settings import LOCAL
 from treadle.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -30,6 +31,7 @@ from treadle.errors import (
     ExecError,
     RpcError,
 )
+from treadle.execution.environment import Environment
 from treadle.execution.process import EventStream, Process
 from treadle.execution.process_values import ExecParams, Exited, Failed, Output, OutputStream, ProcessEvent, WriteStatus
 from treadle.execution.sandbox.profile_sandbox import Confinement
@@ -132,7 +134,8 @@ class ClientCommand(ABC):
         self._ended = False
 
     @abstractmethod
-    async def sandbox(self, cwd: str) -> Sandbox | None: ...
+    async def place(self) -> tuple[Environment, str, Sandbox | None]:
+        """Where it runs, in which directory, confined to what."""
 
     @abstractmethod
     def send_output(self, stream: OutputStream, chunk: bytes, cap_reached: bool) -> None:
@@ -169,18 +172,18 @@ class ClientCommand(ABC):
         env = {"TERM": "xterm"} if wanted.tty and "TERM" not in removed else {}
         env |= {name: value for name, value in wanted.env.items() if value is not None}
         try:
-            environment = await server.environment()
+            environment, cwd, sandbox = await self.place()
             self._process = await environment.start(
                 ExecParams(
                     process_id=f"{self.noun}-{new_id()}",
                     argv=wanted.argv,
-                    cwd=wanted.cwd,
+                    cwd=cwd,
                     env=env,
                     env_policy=policy,
                     tty=wanted.tty,
                     size=wanted.size or DEFAULT_SIZE,
                     pipe_stdin=wanted.takes_input and not wanted.tty,
-                    sandbox=await self.sandbox(wanted.cwd),
+                    sandbox=sandbox,
                 )
             )
         except ExecError as error:
@@ -323,6 +326,11 @@ def quoted(text: str) -> str:
     return f'"{text[:200]}"'
 
 
+def joined(base: str, path: str) -> str:
+    """A path as text: it may be one of another machine."""
+    return os.path.normpath(os.path.join(base, path))
+
+
 async def end_process(process: Process) -> None:
     """Whatever it left behind goes too. Not for ever: the one who runs it may not answer."""
     try:
@@ -345,7 +353,7 @@ class ExecutedCommand(ClientCommand):
         timeout_s = DEFAULT_TIMEOUT_S if params.timeout_ms is None else params.timeout_ms / 1000
         wanted = Wanted(
             argv=params.command,
-            cwd=os.path.normpath(os.path.join(call.server.cwd, params.cwd or "")),
+            cwd=params.cwd or "",
             env=params.env or {},
             tty=params.tty,
             size=None if params.size is None else check_size(params.size, "command/exec"),
@@ -357,8 +365,9 @@ class ExecutedCommand(ClientCommand):
         super().__init__(call.server, call.client, params.process_id or "", wanted)
         self._params = params
 
-    async def sandbox(self, cwd: str) -> Sandbox | None:
-        params, config = self._params, self._server.config
+    async def place(self) -> tuple[Environment, str, Sandbox | None]:
+        params, server = self._params, self._server
+        config = server.config
         policy: Confinement
         if params.permission_profile is None:
             policy = params.sandbox_policy or config.permissions().sandbox
@@ -366,10 +375,16 @@ class ExecutedCommand(ClientCommand):
             policy = config.profile_permissions(params.permission_profile).sandbox
         else:
             raise RpcError(INVALID_REQUEST, "`permissionProfile` cannot be combined with `sandboxPolicy`")
+        if params.environment_id not in (None, LOCAL):
+            machine = server.machine(params.environment_id)
+            cwd = joined(await machine.directory(), self._wanted.cwd)
+            roots = await machine.roots(policy, cwd, {})
+            return await machine.environment(), cwd, await machine.sandbox(policy, cwd, roots)
         protect = not may_write(policy) or await can_protect()
         if not protect:
             self._client.warn_once(UNPROTECTED)
-        return await request_sandbox(policy, cwd, self._server.home, protect=protect)
+        cwd = joined(server.cwd, self._wanted.cwd)
+        return await server.environment(), cwd, await request_sandbox(policy, cwd, server.home, protect=protect)
 
     def send_output(self, stream: OutputStream, chunk: bytes, cap_reached: bool) -> None:
         params = CommandExecOutputDeltaNotification(
@@ -454,8 +469,8 @@ class SpawnedProcess(ClientCommand):
         )
         super().__init__(call.server, call.client, params.process_handle, wanted)
 
-    async def sandbox(self, cwd: str) -> None:
-        return None
+    async def place(self) -> tuple[Environment, str, None]:
+        return await self._server.environment(), self._wanted.cwd, None
 
     def send_output(self, stream: OutputStream, chunk: bytes, cap_reached: bool) -> None:
         params = ProcessOutputDeltaNotification(

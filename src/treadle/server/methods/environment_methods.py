@@ -52,12 +52,10 @@ async def list_all(call: ServerCall[EnvironmentListParams]) -> EnvironmentListRe
     listed = [ListedEnvironment(environment_id=LOCAL, kind=LOCAL, default=LOCAL in default, status="ready")]
     for config in environments.all():
         found = await environments.status(config.id)
-        kinds = (("url", config.url), ("program", config.program), (config.provider, config.provider))
-        kind = next((name for name, value in kinds if name is not None and value is not None), "labels")
         listed.append(
             ListedEnvironment(
                 environment_id=config.id,
-                kind=kind,
+                kind=config.kind,
                 default=config.id in default,
                 status=found.status if config.problem is None else "unknown",
                 error=config.problem or (None if isinstance(found.error, UnsetType) else found.error),

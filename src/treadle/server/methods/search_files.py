@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from treadle.agent.event import Event, new_id, now_ms
+from treadle.config.environment_settings import LOCAL
 from treadle.errors import INTERNAL_ERROR, INVALID_REQUEST, OVERLOAD_DATA, OVERLOADED, ExecError, RpcError
-from treadle.execution.file_search import search
+from treadle.execution.file_search import search, search_there
 from treadle.protocol.app.base import Empty
 from treadle.protocol.app.machine_methods import (
     FuzzyFileSearchParams,
@@ -59,8 +60,7 @@ async def search_files(call: ServerCall[FuzzyFileSearchParams]) -> FuzzyFileSear
     if sum(isinstance(watch, Search) for watch in table.values()) >= MAX_SEARCHES:
         text = f"{MAX_SEARCHES} searches are under way; wait for one, or give them a cancellationToken"
         raise RpcError(OVERLOADED, text, OVERLOAD_DATA)
-    roots = [(root, os.path.join(call.server.cwd, root)) for root in params.roots]
-    running = asyncio.ensure_future(search_roots(call.server, params.query, roots))
+    running = asyncio.ensure_future(search_roots(call.server, params.query, params.roots, params.environment_id))
     mine = table[name] = Search(running)
     try:
         await asyncio.wait({running})
@@ -73,12 +73,18 @@ async def search_files(call: ServerCall[FuzzyFileSearchParams]) -> FuzzyFileSear
 
 
 async def search_roots(
-    server: AppServer, query: str, roots: Sequence[tuple[str, str]]
+    server: AppServer, query: str, roots: Sequence[str], environment_id: str | None
 ) -> tuple[FuzzyFileSearchResult, ...]:
-    """The best matches, best first. `roots` are the client's names of directories, and where they are."""
+    """The best matches, best first. `roots` are the client's names of directories."""
     try:
         async with server.searching:
-            matches = await search(await server.environment(), query, roots)
+            if environment_id in (None, LOCAL):
+                base, searched = server.cwd, search
+                environment = await server.environment()
+            else:
+                base, searched = await server.machine(environment_id).directory(), search_there
+                environment = await server.environment(environment_id)
+            matches = await searched(environment, query, [(root, os.path.join(base, root)) for root in roots])
     except ExecError as error:
         raise RpcError(INTERNAL_ERROR, error.message) from None
     return tuple(
@@ -107,7 +113,8 @@ class SearchSession:
         self._id = call.params.session_id
         self._server = call.server
         self._client = call.client
-        self._roots = [(root, os.path.join(call.server.cwd, root)) for root in call.params.roots]
+        self._roots = call.params.roots
+        self._environment_id = call.params.environment_id
         self._looking: asyncio.Task[None] | None = None
 
     def cancel(self) -> None:
@@ -123,7 +130,7 @@ class SearchSession:
 
     async def _look_for(self, query: str) -> None:
         try:
-            files = await search_roots(self._server, query, self._roots) if query else ()
+            files = await search_roots(self._server, query, self._roots, self._environment_id) if query else ()
         except RpcError as error:
             logger.warning("file search session %r: %s", self._id[:50], error.message)
         else:

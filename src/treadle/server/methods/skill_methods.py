@@ -68,26 +68,38 @@ def directories(call: ServerCall[SkillsListParams] | ServerCall[HooksListParams]
 
 
 async def list_skills(call: ServerCall[SkillsListParams]) -> SkillsListResponse:
-    """List the skills of directories. They are watched from then on, so that clients hear when they change."""
+    """List the skills of directories, or of a thread. Directories are watched from then on, so that clients hear when
+    their skills change."""
     server = call.server
+    rules = server.shown_config.skills.config
+    if call.params.thread_id is not None:
+        try:
+            return SkillsListResponse(data=(_entry(*await server.threads.find(call.params.thread_id).skills(), rules),))
+        except TimeoutError:
+            raise RpcError(INVALID_REQUEST, "the skills of the thread cannot be read: nothing answers there") from None
     if server.watched_skills is None:
         server.watched_skills = WatchedSkills(server)
     skills = server.watched_skills
-    rules = server.shown_config.skills.config
     data = []
     for cwd in directories(call):
         try:
             found = await skills.look(cwd, anew=call.params.force_reload)
         except TimeoutError:
             found = SkillSet(broken=(BrokenSkill(cwd, "its file system does not answer"),))
-        listed = sorted(found.skills, key=lambda skill: (_SCOPES.index(skill.scope), skill.name, skill.path))
-        entry = SkillsListEntry(
-            cwd=cwd,
-            skills=tuple(_wire(skill, rules) for skill in listed),
-            errors=tuple(SkillErrorInfo(path=bad.path, message=bad.message) for bad in found.broken),
-        )
-        data.append(entry)
+        data.append(_entry(cwd, found, rules))
     return SkillsListResponse(data=tuple(data))
+
+
+def _entry(cwd: str, found: SkillSet, rules: Sequence[SkillRule]) -> SkillsListEntry:
+    return SkillsListEntry(
+        cwd=cwd,
+        skills=tuple(_wire(skill, rules) for skill in sorted(found.skills, key=_in_list)),
+        errors=tuple(SkillErrorInfo(path=bad.path, message=bad.message) for bad in found.broken),
+    )
+
+
+def _in_list(skill: Skill) -> tuple[int, str, str]:
+    return _SCOPES.index(skill.scope), skill.name, skill.path
 
 
 def _wire(skill: Skill, rules: Sequence[SkillRule]) -> SkillMetadata:
