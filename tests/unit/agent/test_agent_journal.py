@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +30,8 @@ class Params(Struct):
 
 class SlowStore:
     """Commits when it is told to."""
+
+    held_until = math.inf
 
     def __init__(self) -> None:
         self.batches: list[list[Write]] = []
@@ -132,6 +136,21 @@ async def test_a_delta_waits_for_what_it_follows() -> None:
     assert bench.told == []
     bench.store.finish()
     assert [(event.method, event.seq) for event in bench.told] == [("a", 1), ("delta", 1), ("b", 2), ("delta", 2)]
+
+
+async def test_a_delta_is_not_published_when_another_server_may_have_the_thread() -> None:
+    bench = Bench()
+    bench.journal.emit("a", Params())
+    bench.journal.append(GROWTH, "before")
+    bench.journal.append(GROWTH, "before, too")
+    await bench.turn_of_the_loop()
+    bench.store.held_until = time.monotonic() - 1
+    bench.store.finish()
+    bench.journal.append(GROWTH, "after")
+    assert bench.methods == ["a"]  # which was committed under its fence
+    bench.store.held_until = math.inf
+    bench.journal.append(GROWTH, "again")
+    assert bench.methods == ["a", "delta"]
 
 
 async def test_deltas_are_joined_when_many_wait() -> None:
