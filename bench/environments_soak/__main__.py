@@ -1,5 +1,4 @@
-"""`python -m bench environments-soak`: threads on three exec-servers, with faults at random. Exits with 1 when something
-is wrong.
+"""`python -m bench environments-soak`: threads on three exec-servers, with faults at random. 1 when something is wrong.
 
 Each exec-server is in a network namespace of its own; two of them dial the app-server. In every round all threads have
 commands and patches to do, some of which wait for an approval, and one fault, or two at a time, comes in the middle:
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(", ".join(f"{name} {count}" for name, count in sorted(tally.faults.items())))
     print(f"{sum(tally.calls.values())} calls: " + ", ".join(f"{k} {n}" for k, n in sorted(tally.calls.items())))
     print("ends: " + ", ".join(f"{name} {count}" for name, count in sorted(tally.ends.items())))
-    print(f"{tally.printed / 1e6:.1f} MB of output compared")
+    print(f"{tally.printed / 1e6:.1f} MB of output compared; {tally.disconnected} times a thread lost its machine")
     if tally.next_s:
         quickest, slowest = statistics.median(tally.next_s), max(tally.next_s)
         print(f"a next turn after a fault took {quickest:.2f} s (median), {slowest:.1f} s (longest)")

@@ -269,7 +269,8 @@ class Patch(Call):
         status = None if seen.item is None else seen.item["status"]
         if status == "inProgress":
             yield "is still in progress"
-        if len(seen.completed) > 1 or (not seen.completed and not seen.restarted):
+        # Without an item it was refused before anything was done, which the model has to know; see below.
+        if len(seen.completed) > 1 or (seen.item and not seen.completed and not seen.restarted):
             yield f"its item was completed {len(seen.completed)} times"
         if seen.completed and seen.item != seen.completed[-1]:
             yield f"the item was completed as {seen.completed[-1]['status']} and is read as {status}"

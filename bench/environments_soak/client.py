@@ -42,6 +42,7 @@ class Client:
         self.asked: dict[str, list[tuple[int, Json]]] = defaultdict(list)
         """Of each item: the life, and the request for approval."""
         self.warned: list[str] = []
+        self.disconnected = 0
 
     async def open(self, deadline_s: float = 60.0) -> None:
         """Until the server is there."""
@@ -126,6 +127,8 @@ class Client:
                 self.turns[params["turn"]["id"]].append(params["turn"])
             case "item/commandExecution/requestApproval" | "item/fileChange/requestApproval":
                 self.asked[params["itemId"]].append((self.lives, message))
+            case "thread/environment/disconnected":
+                self.disconnected += 1
             case "warning" | "error":
                 self.warned.append(json.dumps(params)[:300])
         self._news.set()

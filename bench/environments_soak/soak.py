@@ -1,5 +1,5 @@
-"""The rounds of the soak: every thread has something to do, a fault comes in the middle of it and goes, and all that was
-said is compared with what was done; then every thread has to go on.
+"""The rounds of the soak: every thread has something to do, a fault comes in the middle of it and goes, and all that
+was said is compared with what was done; then every thread has to go on.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Tally:
     ends: Counter[str] = field(default_factory=Counter)
     next_s: list[float] = field(default_factory=list)
     printed: int = 0
+    disconnected: int = 0  # as the threads were told, each for itself
     problems: list[str] = field(default_factory=list)
 
 
@@ -95,6 +96,7 @@ class Soak:
             found = self._tally.problems[before:]
             talk("\n  ".join([f"{self._label}: {time.monotonic() - began:.1f} s, {len(found)} problems", *found]))
         await self._client.close()
+        self._tally.disconnected = self._client.disconnected
         self._check_logs()
 
     def _check_logs(self) -> None:

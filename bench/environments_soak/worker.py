@@ -3,8 +3,8 @@
     worker.py NAME FOLDER lines COUNT PAUSE BURST CODE    numbered lines, in odd pieces; BURST bytes in the middle
     worker.py NAME FOLDER typed CODE                      notes what is typed, until `end`, or until nobody types
 
-`FOLDER/ran` gets the name each time, so that a command that ran twice is seen; `FOLDER/NAME.truth` has what was printed.
-It is written first: what was printed is always the beginning of it.
+`FOLDER/ran` gets the name each time, so that a command that ran twice is seen; `FOLDER/NAME.truth` has what was
+printed. It is written first: what was printed is always the beginning of it.
 """
 
 from __future__ import annotations

@@ -165,6 +165,7 @@ class Environment:
                 detach_s=detach_s,
                 request_timeout=request_timeout,
                 on_connection=on_connection,
+                session_id=session_id,
             )
         if url is None:
             if (problem := needs_linux("running commands")) is not None:
