@@ -43,8 +43,10 @@ def _next(steps: Sequence[Step], request: RecordedRequest) -> ToolCall | None:
     outputs = request.tool_outputs
     sessions: dict[str, int | None] = {}
     for call, text in outputs.items():
-        found = _RUNNING.search(text.partition("\nOutput:\n")[0])
-        sessions[call.partition("~")[0]] = None if found is None else int(found[1])
+        name, (head, said, _) = call.partition("~")[0], text.partition("\nOutput:\n")
+        found = _RUNNING.search(head)
+        if said or name not in sessions or text.startswith("there is no session"):
+            sessions[name] = None if found is None else int(found[1])
     for step in steps:
         name = step["id"]
         if name in outputs:

@@ -13,7 +13,7 @@ import pytest
 
 from kit.exec_program import running
 from kit.processes import DEADLINE_S
-from treadle.errors import ExecError
+from treadle.errors import SESSION_ATTACHED, ExecError
 from treadle.execution import Environment, ExecParams, Output
 from treadle.own_python import treadle_command
 
@@ -47,6 +47,13 @@ async def test_all_who_come_at_a_time_get_one_server(home: Path) -> None:
             return await server_of(place)
 
     assert len(set(await asyncio.gather(*(one() for _ in range(4))))) == 1
+
+
+async def test_another_program_goes_on_in_the_session_through_it(home: Path) -> None:
+    async with await Environment.connect(through=ATTACH) as place:
+        with pytest.raises(ExecError) as caught:  # of itself it would open a new one
+            await Environment.connect(through=ATTACH, session_id=place.session_id)
+        assert caught.value.code == SESSION_ATTACHED
 
 
 async def test_a_command_outlives_the_program_between(home: Path, tmp_path: Path) -> None:

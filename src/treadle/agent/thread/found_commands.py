@@ -21,7 +21,7 @@ from msgspec import structs
 from treadle.agent.event import DeltaStream
 from treadle.agent.thread.authority import confined_to, rules_of
 from treadle.agent.thread.terminals import Terminal
-from treadle.agent.tools.command_call import outcome
+from treadle.agent.tools.command_call import last_report, outcome
 from treadle.agent.turn.turn_items import OpenItem, TurnItems
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.protocol.app.base import decode
@@ -104,11 +104,11 @@ async def _end(thread: Thread, environment: Environment, item_id: str, command: 
             return
     session, opened, items, item = found
     await session.wait_ended()
+    thread.sessions.forget(session, last_report(session))
     async with thread.lock, thread.writing():
         if items.find(item_id) is opened:
             items.complete(structs.replace(item, **outcome(session)), *thread.forget_commands((item_id,)))
             await thread.journal.flush()
-    thread.sessions.forget(session)
 
 
 async def _take_up(
