@@ -173,7 +173,7 @@ class Command(Call):
 
     def _refused(self, seen: Seen) -> bool:
         """Whether what was typed was refused: then the model was told, and what has become of it is open."""
-        return any(_OUTPUT not in text for text in seen.told)
+        return self.tty and any(_OUTPUT not in text for text in seen.told)
 
     def _check_typed(self, seen: Seen) -> Iterator[str]:
         yield from ()

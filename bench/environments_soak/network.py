@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-TOOLS: Final = ("ip", "nft", "nsenter", "unshare", "openssl")
+TOOLS: Final = ("ip", "nft", "nsenter", "setpriv", "unshare", "openssl")
 _TUNSETIFF: Final = 0x400454CA
 _IFF_TUN_NO_PI: Final = 0x1001
 _MAX_PACKET: Final = 1 << 16
@@ -43,7 +43,11 @@ def missing() -> str | None:
     return None if tried.returncode == 0 else f"no namespaces can be made: {tried.stderr.strip()}"
 
 
-_UNSHARE: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+# It ends with the program that began it, and everything in it with it.
+_UNSHARE: Final = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+)
 # The shell is the first process of the namespace, and reaps whatever is left behind in it.
 _FIRST: Final = 'mount -t tmpfs none /run && ip link set lo up && "$@"; exit $?'
 

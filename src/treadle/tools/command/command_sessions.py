@@ -161,7 +161,10 @@ class CommandSession:
             async with asyncio.timeout(WRITE_DEADLINE_S):
                 result = await process.write(text.encode("utf-8", "replace"))
         except TimeoutError:
-            raise ToolInputError(f"session {self.id} does not read its input; wait, or interrupt it") from None
+            raise ToolInputError(
+                f"session {self.id} does not read its input, or cannot be reached now. It may still get it: look "
+                "before you type it again, or interrupt it"
+            ) from None
         except ExecError:
             if not process.exited:
                 raise
