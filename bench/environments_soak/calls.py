@@ -26,8 +26,8 @@ _OUTPUT: Final = "\nOutput:\n"
 
 @dataclass
 class Seen:
-    """What was said of a call. `fault` is that of its round; `may_lose` says that it may take commands with it, and
-    `begun` whether the client had heard of the call before the app-server was killed; None if it was not."""
+    """What was said of a call. `may_lose` says that the fault may take commands with it, and `killed` in which life of
+    the client the app-server was killed; None if it was not."""
 
     item: dict[str, Any] | None
     completed: list[dict[str, Any]]
@@ -35,11 +35,16 @@ class Seen:
     told: list[str]
     asked: int
     may_lose: bool
-    begun: bool | None
+    killed: int | None
 
     @property
     def restarted(self) -> bool:
-        return self.begun is not None
+        return self.killed is not None
+
+    @property
+    def was_under_way(self) -> bool:
+        """Whether the client had heard of it, so that it may not be forgotten by a kill of the app-server."""
+        return self.killed is None or bool(self.completed) or any(life <= self.killed for life, _ in self.deltas)
 
 
 @dataclass
@@ -110,7 +115,7 @@ class Command(Call):
             yield f"asked for approval {seen.asked} times"
         if seen.item is None:
             # It was begun in the moment in which the server was killed, or not at all.
-            if seen.begun is not False:
+            if seen.was_under_way:
                 yield f"has no item, and ran {runs} times"
             return
         status, code = seen.item["status"], seen.item.get("exitCode")
@@ -146,7 +151,7 @@ class Command(Call):
     def _check_lost(self, seen: Seen, output: str, truth: str) -> Iterator[str]:
         assert seen.item is not None
         status, code = seen.item["status"], seen.item.get("exitCode")
-        if not (seen.may_lose or seen.begun is False):
+        if not seen.may_lose and seen.was_under_way:
             yield f"was lost: {status} {code}, {output[-300:]!r}; the model was told {[t[-200:] for t in seen.told]}"
         if status != "failed" or code not in (-1, None):
             yield f"was lost, and is {status} with {code}"
@@ -160,9 +165,9 @@ class Command(Call):
         lives = {life for life, _ in seen.deltas}
         for life in sorted(lives):
             said = "".join(text for each, text in seen.deltas if each == life).replace("\r\n", "\n")
-            if not seen.restarted:
+            if seen.killed is None:
                 right = said == truth if whole else truth.startswith(said)
-            elif life == min(lives) and seen.begun:
+            elif life <= seen.killed:
                 right = truth.startswith(said)
             else:
                 right = truth.endswith(said) if whole else said in truth

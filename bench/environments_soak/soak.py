@@ -58,7 +58,6 @@ class Worker:
         self.thread = ""
         self.turn: str | None = None
         self.calls: Sequence[Call] = ()
-        self.begun: dict[str, bool] = {}
 
 
 class Soak:
@@ -126,7 +125,6 @@ class Soak:
         self._may_lose = {place for place in PLACES for fault in faults if fault.kind.loses and fault.hits(place)}
         for worker in self._workers:
             worker.calls = draw_calls(self._chance, f"r{number}t{worker.number}", worker.truth, worker.cwd)
-            worker.begun = {}
             steps = [step for call in worker.calls for step in call.steps()]
             asks = any(isinstance(call, Command) and call.answer is not None for call in worker.calls)
             worker.turn = await self._begin(worker, steps, "untrusted" if asks else "never")
@@ -138,15 +136,14 @@ class Soak:
         await asyncio.sleep(self._chance.uniform(0, 0.6))
         answering = asyncio.ensure_future(self._answer_meanwhile(faults))
         killer = any("killed" in fault.name and fault.kind.on_app for fault in faults)
-        if killer:
-            self._note_begun()
+        life = self._client.lives
         await asyncio.gather(*(fault.kind.run(self._faults, fault.machine, fault.holds) for fault in faults))
         answering.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await answering
         if killer:
             await self._come_back()
-        await self._settle(faults, killer)
+        await self._settle(life if killer else None)
         # Only then: another turn might change what is compared.
         for worker in self._workers:
             began = time.monotonic()
@@ -194,12 +191,6 @@ class Soak:
                 if isinstance(call, Command) and call.when == "during":
                     self._answer(call)
 
-    def _note_begun(self) -> None:
-        """What the client has heard of before the server is killed."""
-        for worker in self._workers:
-            for call in worker.calls:
-                worker.begun[call.name] = call.name in self._client.deltas or call.name in self._client.completed
-
     async def _come_back(self) -> None:
         await self._client.close()
         await self._client.open()
@@ -214,9 +205,9 @@ class Soak:
 
     # --- what must hold ---
 
-    async def _settle(self, faults: Sequence[Fault], killed: bool) -> None:
+    async def _settle(self, killed: int | None) -> None:
         """Until everything has ended; then compare."""
-        if not killed:
+        if killed is None:
             for worker in self._workers:
                 for call in worker.calls:
                     if isinstance(call, Command):
@@ -235,14 +226,14 @@ class Soak:
             for call in worker.calls:
                 await self._check(worker, call, killed)
             ends = [] if worker.turn is None else self._client.turns.get(worker.turn, [])
-            if not killed and [each["status"] for each in ends] != ["completed"]:
+            if killed is None and [each["status"] for each in ends] != ["completed"]:
                 self._problem(
                     f"the turn of thread {worker.number} ended {[(e['status'], e.get('error')) for e in ends]}"
                 )
 
-    async def _check(self, worker: Worker, call: Call, killed: bool) -> None:
+    async def _check(self, worker: Worker, call: Call, killed: int | None) -> None:
         """What was found after the end; after a kill until it is right, as far as it can become right."""
-        end = time.monotonic() + (NEXT_S if killed else 10.0)
+        end = time.monotonic() + (10.0 if killed is None else NEXT_S)
         while True:
             item = await self._item(worker, call)
             running = isinstance(call, Command) and call.runs
@@ -254,10 +245,10 @@ class Soak:
                 told=self._model.told(worker.thread, call.name),
                 asked=len(self._client.asked.get(call.name, [])),
                 may_lose=worker.environment in self._may_lose,
-                begun=worker.begun.get(call.name, False) if killed else None,
+                killed=killed,
             )
             problems = list(call.check(seen)) if not open_ else [f"is open: runs: {running}, item: {_brief(item)}"]
-            if not problems or time.monotonic() > end or not (open_ or killed):
+            if not problems or time.monotonic() > end or not (open_ or killed is not None):
                 break
             await asyncio.sleep(0.2)
         kind = type(call).__name__

@@ -20,7 +20,7 @@ def seen(output: str, **more: Any) -> Seen:
     item = {"id": "call", "status": "completed", "exitCode": 0, "aggregatedOutput": output}
     told = [f"Process exited with code 0\nOutput:\n{output}"]
     given = {"item": item, "completed": [item], "deltas": [(1, output)], "told": told, "asked": 0}
-    return Seen(**{**given, "may_lose": False, "begun": None, **more})
+    return Seen(**{**given, "may_lose": False, "killed": None, **more})
 
 
 def test_what_is_right_is_no_problem(tmp_path: Path) -> None:
