@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(problem)
     print(f"{sum(tally.faults.values())} faults in {time.monotonic() - began:.0f} s, seed {options.seed}: ", end="")
     print(", ".join(f"{name} {count}" for name, count in sorted(tally.faults.items())))
-    print(f"{sum(tally.calls.values())} calls: " + ", ".join(f"{k} {n}" for k, n in sorted(tally.calls.items())))
+    kinds = ", ".join(f"{name} {count}" for name, count in sorted(tally.calls.items()))
+    print(f"{sum(tally.calls.values())} calls, {tally.hit} of them not over when a fault hit their machine: {kinds}")
     print("ends: " + ", ".join(f"{name} {count}" for name, count in sorted(tally.ends.items())))
     print(f"{tally.printed / 1e6:.1f} MB of output compared; {tally.disconnected} times a thread lost its machine")
     if tally.next_s:

@@ -105,10 +105,9 @@ class Network:
     def up(self) -> Iterator[None]:
         thread = threading.Thread(target=self._carry, name="wires", daemon=True)
         try:
+            _run("nft", "add table ip soak")
             for name in self._numbers:
                 self._make(name)
-            _run("nft", "add table ip soak")
-            _run("nft", "add chain ip soak out { type filter hook output priority 0; }")
             thread.start()
             yield
         finally:
@@ -126,6 +125,7 @@ class Network:
         near, far = _tun(near_name), _tun(far_name)
         wire = self.wires[name] = Wire(near, far)
         self._ends |= {near: wire, far: wire}
+        _run("nft", f"add chain ip soak {name} {{ type filter hook output priority 0; }}")
         _run("ip", "netns", "add", space)
         _run("ip", "link", "set", far_name, "netns", space, "name", "eth0")
         _run("ip", "-n", space, "addr", "add", self.far(name), "peer", self.near(name), "dev", "eth0")
@@ -145,11 +145,11 @@ class Network:
 
     def reset(self, name: str) -> None:
         """Whatever is sent to a machine is answered with a reset: this side learns of it, the machine does not."""
-        _run("nft", f"add rule ip soak out ip daddr {self.far(name)} meta l4proto tcp reject with tcp reset")
+        _run("nft", f"add rule ip soak {name} ip daddr {self.far(name)} meta l4proto tcp reject with tcp reset")
         self.wires[name].silent = frozenset(("back",))
 
     def heal(self, name: str) -> None:
-        _run("nft", "flush chain ip soak out")
+        _run("nft", f"flush chain ip soak {name}")
         self.wires[name].heal()
         self.link(name, "up")
 

@@ -40,6 +40,7 @@ class Tally:
     ends: Counter[str] = field(default_factory=Counter)
     next_s: list[float] = field(default_factory=list)
     printed: int = 0
+    hit: int = 0  # calls on the machine of a fault that were not over when it came
     disconnected: int = 0  # as the threads were told, each for itself
     problems: list[str] = field(default_factory=list)
 
@@ -134,6 +135,8 @@ class Soak:
             if not await self._until(lambda call=call: self._is_underway(call), BEGIN_S):  # type: ignore[misc]
                 self._problem(f"{call.name} did not begin; {self._state(worker)}")
         await asyncio.sleep(self._chance.uniform(0, 0.6))
+        open_calls = [call for worker in hit for call in worker.calls if call.name not in self._client.completed]
+        self._tally.hit += len(open_calls)
         answering = asyncio.ensure_future(self._answer_meanwhile(faults))
         killer = any("killed" in fault.name and fault.kind.on_app for fault in faults)
         life = self._client.lives
