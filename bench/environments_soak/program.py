@@ -1,8 +1,8 @@
 """`treadle` with shorter patience and a clock of its own. Run as a file, with the arguments of `treadle`.
 
 A silent peer is dead after 3 s and not after 90 s, so that a soak sees in seconds what takes minutes. The wall clock of
-its Python code is off by what a file says, at any time: libfaketime, which would give it to C code as well, stops
-programs with several threads now and then.
+its Python code is off by what a file says, at any time. (Under libfaketime, which would give it to C code as well, the
+app-server hung.)
 """
 
 from __future__ import annotations
