@@ -1,8 +1,8 @@
 """`python -m bench`: run the measures round by round, the servers in turn, and print the table.
 
 It owns the exec-server's; `python -m bench app-server`, `mcp`, `hands`, `environments`, `sdk`, `models`, `runners`,
-`search`, `turn-trace`, `soak`, `host-soak` and `agents-soak` go to those of these names, `kills` and `fuzz` to modules
-beside the soak.
+`search`, `turn-trace`, `soak`, `host-soak`, `agents-soak` and `environments-soak` go to those of these names, `kills`
+and `fuzz` to modules beside the soak.
 """
 
 from __future__ import annotations
@@ -70,6 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.agents_soak import main as soak_agents
 
         return soak_agents(words[1:])
+    if words[:1] == ["environments-soak"]:
+        from bench.environments_soak.__main__ import main as soak_environments
+
+        return soak_environments(words[1:])
     if words[:1] == ["kills"]:
         from bench.soak.kills import main as kill
 
@@ -108,7 +112,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench",
         description="Measure our exec-server and the real one side by side. The real one is installed when missing.",
         epilog="Others: python -m bench "
-        "{app-server,mcp,environments,sdk,models,runners,search,soak,host-soak,agents-soak,kills,fuzz} --help",
+        "{app-server,mcp,environments,sdk,models,runners,search,soak,host-soak,agents-soak,environments-soak,kills,fuzz}"
+        " --help",
     )
     parser.add_argument(
         "--rounds", type=page.positive, metavar="N", help="how often it is measured (default 5, quick 2)"

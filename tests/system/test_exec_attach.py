@@ -50,6 +50,13 @@ async def test_all_who_come_at_a_time_get_one_server(home: Path) -> None:
     assert len(set(await asyncio.gather(*(one() for _ in range(4))))) == 1
 
 
+async def test_another_program_goes_on_in_the_session_through_it(home: Path) -> None:
+    async with await Environment.connect(through=ATTACH) as place:
+        with pytest.raises(ExecError) as caught:  # of itself it would open a new one
+            await Environment.connect(through=ATTACH, session_id=place.session_id)
+        assert caught.value.code == SESSION_ATTACHED
+
+
 async def test_a_command_outlives_the_program_between(home: Path, tmp_path: Path) -> None:
     """It is killed, as by the end of a machine on the way; the session is taken up again by another one."""
     pids = tmp_path / "pids"

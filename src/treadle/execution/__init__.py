@@ -87,6 +87,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
     from treadle.execution.bounded_reads import FileSnapshot, KnownRead, KnownReads, LocalDisks, is_local
     from treadle.execution.bounded_reads import read_in_thread
+    from treadle.execution.environment import connect_over
     from treadle.execution.environment_provider import OpenedMachine, find_provider
     from treadle.execution.file_search import MAX_RESULTS, find, match, search, search_there, split_query
     from treadle.execution.file_versions import FileCopies, Listing, NotCopied, Version, Versions, differences

@@ -130,6 +130,8 @@ class RemoteBackend:
         self._closing = False
         self.session_id: str | None = session_id
         self._processes: dict[str, RemoteProcess] = {}
+        # In a session of another program: what is known here of it. The rest belongs to those who may come for it.
+        self._known: set[str] | None = None if session_id is None else set()
         self._orphans: set[str] = set()  # starts that were cut off: whatever became of them is to be ended
         self._odd_ones = 0
         self.info: EnvironmentInfo | None = None
@@ -157,6 +159,8 @@ class RemoteBackend:
     async def start(self, params: ExecParams) -> RemoteProcess:
         """Start a process. Raises `OutcomeUnknown` when nobody knows whether it ran; then it is cleaned up."""
         name = params.process_id
+        if self._known is not None:
+            self._known.add(name)
         if name in self._processes:
             raise ExecError(f"process {name} already exists", INVALID_REQUEST)
         wire = StartParams(
@@ -201,15 +205,27 @@ class RemoteBackend:
         """A process that runs in the session already, from the beginning of what is retained of it."""
         process = RemoteProcess(self, ExecParams(process_id=process_id, argv=("found again",), cwd="/"))
         self._processes[process_id] = process
+        if self._known is not None:
+            self._known.add(process_id)
         try:
             process._started(acks=self.capabilities.process_ack)
             async with asyncio.timeout(self._request_timeout):
-                await process._catch_up()
-        except (ChannelClosed, RpcError, ExecError, TimeoutError) as error:
+                await self._caught_up(process)
+        except (RpcError, ExecError, TimeoutError) as error:
             process._lose("the process was not found again")
             reason = "no answer" if isinstance(error, TimeoutError) else error
             raise ExecError(f"the process was not found again: {reason}") from None
         return process
+
+    async def _caught_up(self, process: RemoteProcess) -> None:
+        """Read what there is of a process, however often the connection is lost meanwhile."""
+        while True:
+            await self._ready.wait()
+            try:
+                await process._catch_up()
+            except ChannelClosed:
+                continue
+            return
 
     async def _start_once(self, process: RemoteProcess, wire: StartParams) -> StartResult | None:
         """Have a process started, however often the connection is lost on the way. Its id says whether it was; None for
@@ -344,7 +360,8 @@ class RemoteBackend:
                 async with asyncio.timeout(CLOSE_DEADLINE_S):
                     for name in tuple(self._processes):
                         await self._call_now("process/terminate", TerminateParams(process_id=name), TerminateResult)
-                    if self.capabilities.session_detach and self._detach_s:  # nobody will come back to it
+                    # Nobody will come back to it.
+                    if self.capabilities.session_detach and self._detach_s and not await self._has_others():
                         await self._call_now("session/detach", DetachParams(detach_s=0), DetachResult)
             except (ExecError, ChannelClosed, TimeoutError) as error:
                 # The server ends them itself when the session has been detached for long enough.
@@ -354,6 +371,15 @@ class RemoteBackend:
             channel = self._link.rpc.channel
             channel.close()
             await channel.wait_closed()
+
+    async def _has_others(self) -> bool:
+        """Whether there are processes in the session that somebody else may come for."""
+        if self._known is None:
+            return False
+        if not self.capabilities.process_list:
+            return True
+        listed = await self._call_now("process/list", NoParams(), ListResult)
+        return any(process.process_id not in self._known for process in listed.processes)
 
     # --- connecting ---
 

@@ -18,6 +18,7 @@ import logging
 import os
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -62,10 +63,30 @@ class RemoteMachine:
         self._connect = connect
         self._opening: asyncio.Task[Environment] | None = None
         self._name = uuid.uuid4().hex
+        self._found: dict[str, Environment] = {}
+        self._users: Counter[Environment] = Counter()
+        self._finding = asyncio.Lock()
 
     async def take_up(self, session_id: str) -> Environment:
-        """A connection of its own that goes on in the session of a program that has ended. Raises `ExecError`."""
-        return await self._connect(session_id)
+        """A connection that goes on in the session of a program that has ended: one for all whose commands are in it.
+        Each of them leaves it. Raises `ExecError`."""
+        async with self._finding:
+            found = self._found.get(session_id)
+            if found is None or found.failure is not None:
+                found = self._found[session_id] = await self._connect(session_id)
+            self._users[found] += 1
+            return found
+
+    async def leave(self, session_id: str, found: Environment) -> None:
+        """The last one ends the session, unless there are commands in it that nobody has come for."""
+        async with self._finding:  # who comes meanwhile finds it closed, and not in use
+            self._users[found] -= 1
+            if self._users[found]:
+                return
+            del self._users[found]
+            if self._found.get(session_id) is found:
+                del self._found[session_id]
+            await found.close()
 
     @property
     def connected(self) -> Environment | None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -165,14 +166,24 @@ class EnvironmentRegistry:
         executors = self._server.executors
         if executors is None:
             raise ExecError("this server listens nowhere, so no executor can dial it", INVALID_REQUEST)
-        return await connect_over(
-            executors.opener(config.labels),
-            " ".join(config.labels),
+        open_over = partial(
+            connect_over,
+            place=" ".join(config.labels),
             recovery_s=config.recovery_s,
             detach_s=config.detach_s,
             on_connection=changed,
             session_id=session_id,
         )
+        if session_id is None:
+            return await open_over(executors.opener(config.labels))
+        for name in [each.name for each in executors.there() if each.fits(config.labels)]:
+            try:
+                return await open_over(executors.opener(name))
+            except ExecError as error:
+                if error.code != INVALID_REQUEST:
+                    raise
+        # The one that has it may be on its way: with which of them it was is not known.
+        raise ExecError(f"no executor with the labels {', '.join(config.labels)} that is here has the session")
 
     def _changed(self, environment_id: str, connected: bool) -> None:
         """Tell the clients of the threads that work there."""

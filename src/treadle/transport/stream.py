@@ -65,6 +65,7 @@ class StreamChannel(Channel, asyncio.Protocol):
         self._flush_due = False
         self._keepalive = keepalive
         self.heard_at: float | None = self._loop.time()
+        self._ticked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     # --- Channel ---
@@ -147,6 +148,7 @@ class StreamChannel(Channel, asyncio.Protocol):
     def attach(self, receiver: Receiver) -> None:
         super().attach(receiver)
         if self._keepalive and not self._closing and not self.closed:
+            self._ticked_at = self._loop.time()
             self._set_timer(KEEPALIVE_S, self._tick)
 
     # --- asyncio.Protocol ---
@@ -262,9 +264,12 @@ class StreamChannel(Channel, asyncio.Protocol):
         return self._framer.end_reason or unplanned
 
     def _tick(self) -> None:
-        if self._paused:  # then it is we who do not listen
-            self.heard_at = self._loop.time()
-        if self._loop.time() - (self.heard_at or 0.0) > DEAD_AFTER_S:
+        now = self._loop.time()
+        if self._paused or now - self._ticked_at > 2 * KEEPALIVE_S:
+            # It is we who do not listen, or who were stopped: the peer had nothing to answer.
+            self.heard_at = now
+        self._ticked_at = now
+        if now - (self.heard_at or 0.0) > DEAD_AFTER_S:
             self._framer.end_reason = f"no sign of life from the peer for {DEAD_AFTER_S:.0f} s"
             self.abort()
             return

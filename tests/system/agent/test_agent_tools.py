@@ -95,6 +95,26 @@ async def test_a_session_is_written_to_until_it_ends(tmp_path: Path) -> None:
         await check_thread(stage, thread)
 
 
+async def test_the_model_is_told_how_a_command_ended_between_two_looks(tmp_path: Path) -> None:
+    async with waiting_scene(tmp_path) as stage:
+        cmd = shell("until [ -e go ]; do sleep 0.02; done; echo late; exit 4", yield_time_ms=250)
+        stage.model.enqueue_function_call("exec_command", cmd, call_id="c1")
+        thread = await stage.start()
+        turn = await stage.begin(thread)
+        first = (await stage.model.arrived(2))[1].tool_outputs["c1"]
+        look = {"session_id": int(first.partition("session ID ")[2].split()[0])}
+        (stage.workspace / "go").touch()
+        await stage.client.wait_for("item/completed", lambda params: params["item"]["id"] == "c1")
+        stage.model.enqueue_function_call("write_stdin", look, call_id="c2")
+        stage.model.enqueue_function_call("write_stdin", look, call_id="c3")
+        stage.model.enqueue_assistant_message("done")
+        await stage.end(turn)
+        outputs = stage.model.requests()[-1].tool_outputs
+        assert "exited with code 4" in outputs["c2"]
+        assert outputs["c2"].endswith("late\n")
+        assert "no session" in outputs["c3"]
+
+
 async def test_a_command_without_a_terminal_has_no_input(tmp_path: Path) -> None:
     async with waiting_scene(tmp_path) as stage:
         stage.model.enqueue_function_call("exec_command", shell("exec sleep 3600", yield_time_ms=250), call_id="c1")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.app_program import stdio_server
+from kit.app_client import joined
+from kit.app_program import listening_server, stdio_server
 from kit.exec_program import running
+from kit.ports import free_port
 from kit.processes import processes_left
 from kit.server_process import ServerProcess
 from system.agent.scene import Json, Scene, scene, shell
@@ -45,6 +48,10 @@ def waits(folder: Path, *, says: str = "begun") -> ToolCall:
     """A command that writes until the file `go` is there."""
     line = f"echo {says}; i=0; while [ ! -e {folder}/go ]; do i=$((i+1)); echo $i; sleep 0.02; done; echo done"
     return ToolCall("exec_command", shell(line, yield_time_ms=30_000), "call")
+
+
+def said_by(thread: str, text: str = "") -> Callable[[Json], bool]:
+    return lambda params: params["threadId"] == thread and text in params.get("delta", "")
 
 
 def check_output(text: str) -> None:
@@ -168,6 +175,84 @@ def test_a_killed_server_finds_its_commands_again(tmp_path: Path, still_runs: bo
             check_output(item["aggregatedOutput"])
             harness.model.enqueue_assistant_message("go on")
             assert client.run(thread)["status"] == "completed"
+
+
+def test_a_killed_server_finds_the_commands_of_several_threads_on_one_machine(tmp_path: Path) -> None:
+    """They share a session. The machine cannot be reached at first."""
+    socket = tmp_path / "executor/socket"
+    with (
+        executor(tmp_path, "executor", "--detached-s", "600"),
+        AppServerHarness(tmp_path, extra_toml=settings(f"unix://{socket}", detach_s=600)) as harness,
+    ):
+        with stdio_server(harness, log="first") as server:
+            client = server.client
+            client.initialize(experimentalApi=True)
+            threads = []
+            for _ in range(2):
+                harness.model.enqueue_calls(waits(harness.workspace))
+                started = client.start_thread(approvalPolicy="never", sandbox="danger-full-access", **place(harness))
+                threads.append(started)
+                client.begin(started)
+                client.wait_for("item/commandExecution/outputDelta", said_by(started, "3"))
+            server.process.kill()
+            server.process.wait()
+        socket.rename(tmp_path / "away")
+        with stdio_server(harness, log="second", env={"TREADLE_LOG": "info"}) as server:
+            client = server.client
+            client.initialize(experimentalApi=True)
+            for thread in threads:
+                client.call("thread/resume", {"threadId": thread})
+            client.call("environment/status", {"environmentId": "box"})
+            (tmp_path / "away").rename(socket)
+            for thread in threads:
+                client.wait_for("item/commandExecution/outputDelta", said_by(thread))
+            (harness.workspace / "go").touch()
+            for thread in threads:
+                done = client.wait_for("item/completed", said_by(thread))
+                item = done["params"]["item"]
+                assert (item["status"], item["exitCode"]) == ("completed", 0)
+                check_output(item["aggregatedOutput"])
+
+
+def test_a_killed_server_finds_commands_on_whichever_of_its_executors_they_are(tmp_path: Path) -> None:
+    """Several have the label, and the one with the command is not the first that dials again."""
+    port, words = free_port(), ("--label", "any", "--detached-s", "600")
+    token, executors = tmp_path / "clients", tmp_path / "executors"
+    for path in (token, executors):
+        path.touch(mode=0o600)
+        path.write_text(f"token-of-{path.name}-0123")
+    toml = '[environments.box]\nlabels = ["any"]\ndetach_s = 600'
+    listen = ("--listen", f"ws://127.0.0.1:{port}", "--executors-token-file", str(executors), "--no-token")
+    dial = ("--dial", f"ws://127.0.0.1:{port}/executors", "--token-file", str(executors), *words)
+
+    def dialer(name: str) -> AbstractContextManager[ServerProcess]:
+        (tmp_path / name).mkdir()
+        return running(tmp_path / name, *dial, "--name", name, env={"TREADLE_LOG": "info"}, announced=False)
+
+    with AppServerHarness(tmp_path, extra_toml=toml) as harness, dialer("first") as first:
+        harness.model.enqueue_calls(waits(harness.workspace))
+        with listening_server(harness, *listen) as server, joined(server.url, experimentalApi=True) as client:
+            thread = client.start_thread(approvalPolicy="never", sandbox="danger-full-access", **place(harness))
+            client.begin(thread)
+            client.wait_for("item/commandExecution/outputDelta", lambda params: "3" in params["delta"])
+            first.send_signal(signal.SIGSTOP)
+            server.process.kill()
+            server.process.wait()
+        with (
+            dialer("second") as second,
+            listening_server(harness, *listen, log="second", env={"TREADLE_LOG": "info"}) as server,
+            joined(server.url, experimentalApi=True) as client,
+        ):
+            second.wait_for_log("ready for the app-server")
+            client.call("thread/resume", {"threadId": thread})
+            server.wait_for_log("an executor has come")
+            second.wait_for_log("session")  # it was asked, and does not know it
+            first.send_signal(signal.SIGCONT)
+            client.wait_for("item/commandExecution/outputDelta", lambda params: params["threadId"] == thread)
+            (harness.workspace / "go").touch()
+            item = client.wait_for("item/completed", lambda params: params["threadId"] == thread)["params"]["item"]
+            assert (item["status"], item["exitCode"]) == ("completed", 0)
+            check_output(item["aggregatedOutput"])
 
 
 def test_a_command_that_may_do_more_than_the_thread_now_is_ended_when_it_is_found(tmp_path: Path) -> None:

@@ -276,6 +276,18 @@ async def test_silence_is_not_held_against_a_peer_that_we_do_not_listen_to(monke
     assert len(nobody.reasons) == 1
 
 
+async def test_silence_is_not_held_against_a_peer_while_we_were_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, transport, nobody, clock = _kept_alive(monkeypatch)
+    (timer,) = clock.timers
+    clock.timers = [(timer[0] + 10 * DEAD_AFTER_S, timer[1])]  # it runs late, because nothing did
+    clock.advance(11 * DEAD_AFTER_S)
+    assert nobody.reasons == []
+    assert PING in [seen.opcode for seen in frames_in(b"".join(transport.writes))]
+    clock.advance(DEAD_AFTER_S + KEEPALIVE_S)
+    assert len(nobody.reasons) == 1
+    assert channel.closed
+
+
 async def test_a_channel_that_is_closed_sends_no_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     channel, transport, _, clock = _kept_alive(monkeypatch)
     channel.abort()

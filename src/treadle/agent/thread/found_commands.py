@@ -3,8 +3,9 @@
 A thread notes each such command, with the session of the executor that it belongs to. Whoever has the thread next takes
 the session up, if the executor still keeps it, reads what the command has written, and ends its item as if nothing had
 been: the model can look at it by its number, clients see it among the terminals. What is not there any more stays as
-readers have it, failed. A session that is in use belongs to a server that lives, and is left to it; a machine that
-cannot be reached now is asked again the next time.
+readers have it, failed. All threads that have commands in a session share its connection. A machine that cannot be
+reached now is asked again for a while, and so is one that says that the session is in use: it may not have noticed yet
+that the server was killed. After that the thread asks the next time that it is loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from msgspec import structs
 from treadle.agent.event import DeltaStream
 from treadle.agent.thread.authority import confined_to, rules_of
 from treadle.agent.thread.terminals import Terminal
-from treadle.agent.tools.command_call import outcome
+from treadle.agent.tools.command_call import last_report, outcome
 from treadle.agent.turn.turn_items import OpenItem, TurnItems
 from treadle.errors import INVALID_REQUEST, ExecError
 from treadle.protocol.app.base import decode
@@ -35,46 +36,55 @@ if TYPE_CHECKING:
     from treadle.tools.command.command_sessions import CommandSession
 
 logger: logging.Logger = logging.getLogger(__name__)
-# How long one that was unreachable may take to be there: it may be starting as well.
-CONNECT_S: Final = 30.0
+# How long one that was unreachable may take to be there: it may be starting as well, or dial us only every half minute.
+FIND_S: Final = 120.0
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 5.0
 
 
 async def find_commands(thread: Thread) -> None:
-    """Take up all commands that the thread knows of and this server does not."""
+    """Take up all commands that the thread knows of and this server does not, and follow them until they end."""
     sessions: dict[tuple[str, str], dict[str, RemoteCommand]] = defaultdict(dict)
     for item_id, command in thread.state.commands.items():
         sessions[command.environment, command.session][item_id] = command
-    for (environment_id, session_id), commands in sessions.items():
-        machine: RemoteMachine | None = None
+    async with asyncio.TaskGroup() as group:
+        for (environment_id, session_id), commands in sessions.items():
+            group.create_task(_find(thread, environment_id, session_id, commands))
+
+
+async def _find(thread: Thread, environment_id: str, session_id: str, commands: dict[str, RemoteCommand]) -> None:
+    """The commands of one session."""
+    loop = asyncio.get_running_loop()
+    until, pause = loop.time() + FIND_S, FIRST_PAUSE_S
+    machine: RemoteMachine | None = None
+    while True:
         try:
             machine = thread.services.machine(environment_id)
-            async with asyncio.timeout(CONNECT_S):
-                environment = await machine.take_up(session_id)
-        except (ExecError, TimeoutError) as error:
+            environment = await machine.take_up(session_id)
+            break
+        except ExecError as error:
             # The executor has said so; an environment that nobody knows now may be named again.
-            is_gone = machine is not None and isinstance(error, ExecError) and error.code == INVALID_REQUEST
-            fields = {"thread": thread.id, "environment": environment_id, "reason": str(error), "gone": is_gone}
-            logger.info("commands were not found again", fields)
-            if is_gone:
-                await _forget(thread, commands)
-            continue
-        thread.services.spawn(_follow(thread, environment, commands), f"commands of {thread.id} on {environment_id}")
+            is_gone = machine is not None and error.code == INVALID_REQUEST
+            if is_gone or machine is None or thread.closing or loop.time() > until:
+                fields = {"thread": thread.id, "environment": environment_id, "reason": str(error), "gone": is_gone}
+                logger.info("commands were not found again", fields)
+                if is_gone:
+                    await _forget(thread, commands)
+                return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for item_id, command in commands.items():
+                group.create_task(_end(thread, environment, item_id, command))
+    finally:
+        await machine.leave(session_id, environment)
 
 
 async def _forget(thread: Thread, item_ids: Iterable[str]) -> None:
     async with thread.lock, thread.writing():
         thread.journal.write(*thread.forget_commands(item_ids))
         await thread.journal.flush()
-
-
-async def _follow(thread: Thread, environment: Environment, commands: dict[str, RemoteCommand]) -> None:
-    """Until all commands of a session have ended; then it is not needed any more."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for item_id, command in commands.items():
-                group.create_task(_end(thread, environment, item_id, command))
-    finally:
-        await environment.close()
 
 
 async def _end(thread: Thread, environment: Environment, item_id: str, command: RemoteCommand) -> None:
@@ -84,6 +94,8 @@ async def _end(thread: Thread, environment: Environment, item_id: str, command: 
     except ExecError as error:
         fields = {"thread": thread.id, "item": item_id, "reason": error.message}
         logger.info("a command was not found again", fields)
+        if environment.failure is not None:  # the connection was lost: the command may still be there
+            return
     async with thread.lock, thread.writing():  # first: whoever had the thread before has its terminals cut by this
         found = None if process is None else await _take_up(thread, process, item_id, command)
         if found is None:
@@ -92,11 +104,11 @@ async def _end(thread: Thread, environment: Environment, item_id: str, command: 
             return
     session, opened, items, item = found
     await session.wait_ended()
+    thread.sessions.forget(session, last_report(session))
     async with thread.lock, thread.writing():
         if items.find(item_id) is opened:
             items.complete(structs.replace(item, **outcome(session)), *thread.forget_commands((item_id,)))
             await thread.journal.flush()
-    thread.sessions.forget(session)
 
 
 async def _take_up(

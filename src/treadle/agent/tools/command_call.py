@@ -34,7 +34,7 @@ from treadle.protocol.app.items import CommandExecutionThreadItem, KnownItem
 from treadle.protocol.app.notifications import CommandExecutionOutputDeltaNotification, TerminalInteractionNotification
 from treadle.protocol.exec import EnvPolicy, Sandbox
 from treadle.tools.command.command_actions import command_actions
-from treadle.tools.command.command_output import CommandReport, new_chunk_id, report_text
+from treadle.tools.command.command_output import CommandReport, Taken, new_chunk_id, report_text
 from treadle.tools.command.command_sessions import CommandSession, CommandSpec
 from treadle.tools.command.command_shell import shell_argv, shown
 from treadle.tools.command.safety import is_known_safe
@@ -269,7 +269,7 @@ class CommandCall:
             self._ended(session)
         else:
             self._open().in_background = True
-            session.on_end = self._ended
+            session.on_end = self._ended_behind
         return text
 
     # --- the item ---
@@ -303,6 +303,11 @@ class CommandCall:
 
     def _ended(self, session: CommandSession) -> None:
         self._thread.sessions.forget(session)
+        self._finish(**outcome(session))
+
+    def _ended_behind(self, session: CommandSession) -> None:
+        """It has ended in the background: the model is told when it looks."""
+        self._thread.sessions.forget(session, last_report(session))
         self._finish(**outcome(session))
 
     def _finish(self, **changes: object) -> None:
@@ -351,11 +356,20 @@ def _seconds(asked_ms: int | None, longest: int) -> float:
 
 
 def report(session: CommandSession, max_tokens: int | None) -> str:
+    return _report(session, session.take_output(DEFAULT_TOKENS if max_tokens is None else max_tokens))
+
+
+def last_report(session: CommandSession) -> str:
+    """The report about a command that has ended, for later: whoever looks at it now gets its output as well."""
+    return _report(session, session.peek_output(DEFAULT_TOKENS))
+
+
+def _report(session: CommandSession, taken: Taken) -> str:
     text = report_text(
         CommandReport(
             chunk_id=new_chunk_id(),
             wall_time_s=session.duration_ms / 1000,
-            taken=session.take_output(DEFAULT_TOKENS if max_tokens is None else max_tokens),
+            taken=taken,
             exit_code=None if session.running else session.exit_code,
             session_id=session.id if session.running else None,
         )
@@ -374,6 +388,9 @@ async def write_stdin(turn: Turn, arguments: WriteStdinArguments) -> str:
         return f"session {arguments.session_id} was {ENDED}"
     session = turn.thread.sessions.get(arguments.session_id)
     if session is None:
+        last = None if turn.side is not None else turn.thread.sessions.take_last_report(arguments.session_id)
+        if last is not None:
+            return last
         return f"there is no session {arguments.session_id}: it has ended, or never was; run the command again"
     if turn.side is not None and not await asyncio.to_thread(turn.thread.authority.allows, session, turn.settings):
         return f"session {arguments.session_id} is not yours: it may do more than you may"
@@ -391,7 +408,9 @@ async def write_stdin(turn: Turn, arguments: WriteStdinArguments) -> str:
                 turn.thread.journal.emit("item/commandExecution/terminalInteraction", params)
     longest = MAX_YIELD_MS if arguments.chars else MAX_POLL_MS
     await session.wait(_seconds(arguments.yield_time_ms, longest))
-    return report(session, arguments.max_output_tokens)
+    text = report(session, arguments.max_output_tokens)
+    turn.thread.sessions.forget(session)
+    return text
 
 
 # --- thread/shellCommand ----------------------------------------------------------------------------------------------

@@ -141,8 +141,13 @@ class CommandSession:
 
     def take_output(self, max_tokens: int) -> Taken:
         """What was written since the last time, cut in the middle to `max_tokens`."""
-        untaken, self._untaken = self._untaken, HeadTail(MAX_AGGREGATED)
-        return Taken(untaken.within(max_tokens), tokens(untaken.size))
+        taken = self.peek_output(max_tokens)
+        self._untaken = HeadTail(MAX_AGGREGATED)
+        return taken
+
+    def peek_output(self, max_tokens: int) -> Taken:
+        """What `take_output` will give."""
+        return Taken(self._untaken.within(max_tokens), tokens(self._untaken.size))
 
     async def write(self, text: str) -> None:
         """Send text to the command's terminal. Nothing happens when the command has ended meanwhile."""
@@ -156,7 +161,10 @@ class CommandSession:
             async with asyncio.timeout(WRITE_DEADLINE_S):
                 result = await process.write(text.encode("utf-8", "replace"))
         except TimeoutError:
-            raise ToolInputError(f"session {self.id} does not read its input; wait, or interrupt it") from None
+            raise ToolInputError(
+                f"session {self.id} does not read its input, or cannot be reached now. It may still get it: look "
+                "before you type it again, or interrupt it"
+            ) from None
         except ExecError:
             if not process.exited:
                 raise
@@ -267,6 +275,8 @@ class _Deltas:
 
 
 MAX_SESSIONS: Final = 64
+# Commands of whose end the model has not been told yet: each is a text of some ten kilobytes.
+MAX_UNREAD: Final = 8
 CLOSE_DEADLINE_S: Final = 2 * TERMINATE_DEADLINE_S
 _NUMBERS: Final = range(10_000, 100_000)
 
@@ -285,6 +295,7 @@ class CommandSessions:
         self._sessions: dict[int, CommandSession] = {}  # least recently used first
         self._starting: set[int] = set()
         self._forgotten: set[int] = set()
+        self._last_reports: dict[int, str] = {}
         self._readers: dict[asyncio.Task[None], CommandSession] = {}
         self._closed = False
 
@@ -336,13 +347,22 @@ class CommandSessions:
             self._sessions[session_id] = session
         return session
 
-    def forget(self, session: CommandSession) -> None:
+    def forget(self, session: CommandSession, last_report: str | None = None) -> None:
         """Remove a session whose end was reported: nobody will ask again. It stays while it runs, or a child holds its
-        output open."""
+        output open. `last_report` is for a model that has not been told of the end yet, and may still ask."""
+        self._last_reports.pop(session.id, None)
+        if last_report is not None:
+            self._last_reports[session.id] = last_report
+            while len(self._last_reports) > MAX_UNREAD:
+                del self._last_reports[next(iter(self._last_reports))]
         if session.closed:
             self._sessions.pop(session.id, None)
         elif not session.running and session.id in self._sessions:
             self._forgotten.add(session.id)
+
+    def take_last_report(self, session_id: int) -> str | None:
+        """What there is to say of a command that was forgotten before the model was told of its end; once."""
+        return self._last_reports.pop(session_id, None)
 
     async def close(self) -> None:
         """End all commands and their descendants, within a deadline. Nothing can be started afterwards."""
@@ -370,7 +390,7 @@ class CommandSessions:
     def _reserve(self) -> int:
         if self._closed:
             raise _closed()
-        taken = self._starting | self._sessions.keys()
+        taken = self._starting | self._sessions.keys() | self._last_reports.keys()
         while True:
             number = _NUMBERS[int.from_bytes(os.urandom(4)) % len(_NUMBERS)]
             if number not in taken:
