@@ -260,7 +260,7 @@ async def test_without_a_terminal_only_an_interrupt_can_be_sent(play: Play) -> N
 async def test_a_command_that_does_not_read(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WRITE_DEADLINE_S", 0.01)
     play.process.deaf = True
-    with pytest.raises(ToolInputError, match="does not read its input.*It may still get it"):
+    with pytest.raises(ToolInputError, match=r"does not read its input.*It may still get it"):
         await play.session.write("x")
 
 
