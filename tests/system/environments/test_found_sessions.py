@@ -11,9 +11,7 @@ import pytest
 
 from system.environments.far import until
 from treadle.errors import SESSION_ATTACHED, ExecError
-from treadle.execution import Environment, ExecParams, Output, RemoteBackend
-from treadle.execution import connect_over
-from treadle.execution import RemoteMachine
+from treadle.execution import Environment, ExecParams, Output, RemoteBackend, RemoteMachine, connect_over
 from treadle.execution.server import ExecServer
 from treadle.transport import Channel, memory_pair
 
