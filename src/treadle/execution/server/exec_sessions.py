@@ -93,7 +93,7 @@ class ExecSession:
         self.id: str = str(uuid.uuid4())
         self.seen: SeenRoots = {}
         bounds = rights if rights.limited else None
-        self.backend = LocalBackend(supervisor, rereadable=True, bounds=bounds, seen=self.seen)
+        self.backend: LocalBackend = LocalBackend(supervisor, rereadable=True, bounds=bounds, seen=self.seen)
         self.rights = rights
         self.detach_s: float = DETACHED_S
         self.reads_on: bool = False
