@@ -209,6 +209,21 @@ async def test_tables_of_the_next_version_can_be_used_as_long_as_they_allow_it(p
             await open_postgres(url)
 
 
+async def test_a_thread_that_somebody_has_locked_holds_up_no_other(postgres: Postgres) -> None:
+    import asyncpg
+
+    async with await open_postgres(postgres.url("locked")) as store:
+        await commit(store, thread(), thread(B))
+        connection = await asyncpg.connect(postgres.url().partition("&schema")[0])
+        async with connection.transaction():
+            await connection.execute("SELECT 1 FROM locked.threads WHERE id = $1 FOR UPDATE", A)
+            writes = [store.commit(A, 0, [event(1)]), store.commit(B, 0, [event(1, B)])]
+            outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        await connection.close()
+        assert [error.kind if isinstance(error, StoreError) else error for error in outcomes] == ["busy", None]
+        await store.commit(A, 0, [event(1)])
+
+
 async def test_servers_that_start_together_make_the_tables_once(postgres: Postgres) -> None:
     stores = await asyncio.gather(*(open_postgres(postgres.url("together")) for _ in range(8)))
     assert len(await stores[0].servers()) == 8

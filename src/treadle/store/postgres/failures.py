@@ -100,6 +100,10 @@ def _refused(error: object, location: str) -> StoreError:
     return StoreError(f"{location}: {error}")
 
 
+def slow(location: str, seconds: float) -> StoreError:
+    return StoreError(f"{location} has not answered for {seconds:.0f} s: look into pg_stat_activity for why", "busy")
+
+
 def unreachable(location: str, error: object) -> StoreError:
     return StoreError(
         f"{location} cannot be reached ({error or type(error).__name__}): see whether the database runs, and try again",

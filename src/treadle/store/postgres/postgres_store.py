@@ -7,6 +7,7 @@ one more that this store is alive. All of them live on the event loop: nothing h
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -34,11 +35,11 @@ from treadle.store.contract import (
 )
 from treadle.store.group_store import GroupStore, settle
 from treadle.store.postgres import queries
-from treadle.store.postgres.failures import is_lost, postgres_failure
+from treadle.store.postgres.failures import is_lost, postgres_failure, slow
 from treadle.store.postgres.location import Location, connect, parse_location
 from treadle.store.postgres.presence import POSTGRES_LEASE_S, Presence, end
 from treadle.store.postgres.schema import migrate
-from treadle.store.postgres.writer import Call, Mark, Writer
+from treadle.store.postgres.writer import AGAIN_S, ANSWER_S, Call, Mark, Writer
 
 T = TypeVar("T")
 
@@ -142,7 +143,7 @@ class PostgresStore(GroupStore):
 
     async def _read(self, query: Callable[[Any], Awaitable[T]]) -> T:
         async with self._readers:
-            again = True
+            deadline = time.monotonic() + ANSWER_S
             while True:
                 if self._closed:
                     raise closed()
@@ -156,10 +157,12 @@ class PostgresStore(GroupStore):
                         connection.terminate()  # perhaps in the middle of an answer
                     if not isinstance(error, Exception):
                         raise
-                    if again and is_lost(error) and not isinstance(error, TimeoutError):
-                        # One that was idle while the database was restarted, and so were the others.
-                        again = False
+                    if isinstance(error, TimeoutError):
+                        raise slow(self.location, READ_S) from None
+                    if is_lost(error) and time.monotonic() < deadline:
+                        # The database is restarted, perhaps; then those that are idle have ended, too.
                         self._drop_idle()
+                        await asyncio.sleep(AGAIN_S)
                         continue
                     raise postgres_failure(error, self.location) from error
                 if self._closed:

@@ -35,7 +35,8 @@ def scripts() -> list[str]:
 async def migrate(connection: Any, location: Location, upto: int | None = None) -> None:
     """Bring the tables to the version that this program knows. Raises `StoreError` when they are too new for it."""
     known = scripts()[:upto]
-    if await _version(connection, location) == (len(known), True):
+    version, usable = await _version(connection, location)
+    if usable and version >= len(known):
         return
     async with connection.transaction():
         # For this transaction alone: a migration may take longer than a write, and two servers may start together.

@@ -55,7 +55,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 ANSWER_S: Final = 5.0
 # For an answer over several connections: a database that is restarted is back by then.
 PATIENCE_S: Final = 15.0
-_AGAIN_S: Final = 0.1
+AGAIN_S: Final = 0.1
 # Works of a group: enough that all who wait go together, and few enough that nobody waits for a large one.
 _GROUP: Final = 128
 
@@ -233,9 +233,14 @@ class Writer:
     async def _write(self, works: Sequence[Work]) -> list[StoreError | None]:
         """Do all the works; the outcome of each."""
         error = await self._attempt(works)
-        if error is None or len(works) == 1 or error.kind in ("busy", "unreachable", "unknown"):
+        if error is None or len(works) == 1 or error.kind in ("unreachable", "unknown"):
             return [error] * len(works)
-        return [await self._attempt((work,)) for work in works]
+        errors: list[StoreError | None] = []
+        for work in works:
+            # One thread that is locked is no reason for the others to wait; two in a row are more than a thread.
+            locked = [last for last in errors[-2:] if last is not None and last.kind == "busy"]
+            errors.append(locked[-1] if len(locked) == 2 else await self._attempt((work,)))
+        return errors
 
     async def _attempt(self, works: Sequence[Work]) -> StoreError | None:
         try:
@@ -273,7 +278,7 @@ class Writer:
                     self._name, self._number = f"{self._presence.id}-{self._names}", 0
                     raise unknown(str(self._location)) from None
                 logger.warning("the connection to %s was lost: %s", self._location, error)
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
 
     async def _connect(self) -> None:
         connection = await connect(self._location)
