@@ -44,6 +44,7 @@ OUR_RESULTS: Final[Mapping[str, Mapping[str, str]]] = {
         "firstSeq": "integer",
         "lastSeq": "integer",
         "hasMore": "boolean",
+        "epoch": "string",
         "openItems": "items",
     },
     "thread/messages/search": {"data": "hits"},

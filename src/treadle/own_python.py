@@ -39,6 +39,7 @@ _DEPENDENCIES: Final = (
 )
 # What those import where it is there: nobody may put it there later.
 _OPTIONAL: Final = (
+    *("async_timeout", "asyncpg", "gssapi", "sspilib"),
     *("IPython", "PIL", "_interpqueues", "_interpreters", "_pytest", "_typeshed", "_winreg", "annotationlib"),
     *("asyncssh", "attr", "attrs", "backports", "brotli", "brotlicffi", "certifi", "chardet", "colorama"),
     *("compression", "ctags", "docutils", "exceptiongroup", "h2", "httpx2_jsfetch", "ipywidgets", "linkify_it"),

@@ -22,6 +22,7 @@ class HaltedOwner:
         then = time.monotonic_ns() - int((LEASE_S + 1) * 1e9)
         os.utime(owner._fd, ns=(then, then))
         owner._beaten = then
+        owner.held_until = then / 1e9 + LEASE_S
         self.go_on, self.leave = self._gate.set, owner.leave
 
     @property

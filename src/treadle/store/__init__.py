@@ -153,12 +153,12 @@ def __getattr__(name: str) -> object:
 # fmt: off
 # isort: off
 if TYPE_CHECKING:  # for tests: see treadle.internal_names
-    from treadle.store.batches import Batch, merged
+    from treadle.store.batches import Batch, EventRow, MAX_EVENTS, MAX_EVENT_BYTES, join, merged
     from treadle.store.copying import copy_threads, digest
     from treadle.store.postgres.postgres_store import PostgresStore, open_postgres
     from treadle.store.postgres.schema import scripts
     from treadle.store.postgres.writer import PATIENCE_S
-    from treadle.store.rows import EventRow, MAX_EVENTS, MAX_EVENT_BYTES, Unreadable, join, split
+    from treadle.store.rows import Unreadable, split
     from treadle.store.sqlite.failures import failure
     from treadle.store.sqlite.owners import LEASE_S, Owner, Owners
     from treadle.store.sqlite.sqlite_store import EphemeralStore, FILE_NAME, SqliteStore, open_sqlite

@@ -1,23 +1,31 @@
-"""What every back end does before it writes: the writes of many callers become few, in an order that is right.
+"""What every back end does around its writing: the writes of many callers become few, in an order that is right.
 
     submit(…) ─▶ `Batch`          one call: its thread, the fence, the writes
                  `rounds`         calls of a thread that follow each other become one; those of several go together
                  `Batch.check`    whose writes they are, and their numbers
                  `merged`         what is replaced before anybody can see it is left out
 
-Pure: no connection, no SQL. Here are also the errors that every back end has.
+                 `join`           events that follow each other share a row
+    done(error) ◀─ `report_outcomes`
+
+No connection, no SQL. Here are also the errors that every back end has.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from treadle.store.contract import (
+    Claim,
     Compaction,
     CopyTurns,
     DeleteThread,
+    Done,
     DropItem,
     DropQueued,
     EventRecord,
@@ -85,26 +93,28 @@ class Batch(NamedTuple):
                 last_seq = 0
 
 
-def rounds(works: Iterable[Batch | W]) -> Iterator[tuple[Batch, ...] | W]:
+def rounds(works: Iterable[Batch | W]) -> list[tuple[Batch, ...] | W]:
     """Batches that can be checked and written together, each to another thread, and between them whatever else is
     among the works. Writes of a thread are made before the next of that thread are checked, unless they are known to
     follow."""
+    found: list[tuple[Batch, ...] | W] = []
     batches: dict[str, Batch] = {}
     for work in works:
         if not isinstance(work, Batch):
             if batches:
-                yield tuple(batches.values())
+                found.append(tuple(batches.values()))
                 batches = {}
-            yield work
+            found.append(work)
             continue
         before = batches.get(work.thread_id)
         joined = work if before is None else before.joined(work)
         if joined is None:
-            yield tuple(batches.values())
+            found.append(tuple(batches.values()))
             batches = {}
         batches[work.thread_id] = joined or work
     if batches:
-        yield tuple(batches.values())
+        found.append(tuple(batches.values()))
+    return found
 
 
 # --- fewer writes ----------------------------------------------------------------------------------------------------
@@ -155,6 +165,126 @@ def merged(writes: Iterable[Write]) -> list[Sequence[Write]]:
                 runs.append((write,))
             last, added = {}, {}
     return runs
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+# Between the frames of a row: JSON has no newline inside, unless somebody laid it out over lines.
+SEPARATOR: Final = b"\n"
+
+
+class EventRow(NamedTuple):
+    """A row of the table of events: those that were committed together, with numbers that follow each other."""
+
+    thread_id: str
+    first_seq: int
+    last_seq: int
+    frames: bytes
+
+
+# Reading one event reads the whole row: it must not be much more than a page of events that a client asks for.
+MAX_EVENTS: Final = 256
+MAX_EVENT_BYTES: Final = 64 * 1024
+
+
+def join(events: Iterable[EventRecord]) -> Iterator[EventRow]:
+    """The rows of these events, in their order; only numbers that follow each other share one.
+
+    A frame of several lines is alone in its row: a newline separates the frames.
+    """
+    held: list[EventRecord] = []
+    size = 0
+    for event in events:
+        if held:
+            last = held[-1]
+            fits = (
+                event.seq == last.seq + 1
+                and event.thread_id == last.thread_id
+                and len(held) < MAX_EVENTS
+                and size + len(event.frame) <= MAX_EVENT_BYTES
+                and SEPARATOR not in event.frame
+                and SEPARATOR not in last.frame
+            )
+            if not fits:
+                yield _event_row(held)
+                held, size = [], 0
+        held.append(event)
+        size += len(event.frame)
+    if held:
+        yield _event_row(held)
+
+
+def _event_row(events: list[EventRecord]) -> EventRow:
+    frames = SEPARATOR.join([event.frame for event in events])
+    return EventRow(events[0].thread_id, events[0].seq, events[-1].seq, frames)
+
+
+# --- callers ---------------------------------------------------------------------------------------------------------
+
+# Servers release a thread a moment after they have used it.
+CLAIM_PATIENCE_S: Final = 0.5
+CLAIM_AGAIN_S: Final = 0.02
+
+
+class GroupStore:
+    """The part of `Store` that is the same for every back end which commits in groups: waiting, patience, closing.
+
+    A back end has `submit` and `_claim_once`, and calls `report_outcomes` when a group is committed.
+    """
+
+    def submit(
+        self, thread_id: str, fence: int, writes: Sequence[Write], done: Done, after_seq: int | None = None
+    ) -> None:
+        raise NotImplementedError
+
+    async def _claim_once(self, thread_id: str, known_fence: int) -> Claim:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def commit(self, thread_id: str, fence: int, writes: Sequence[Write]) -> None:
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.submit(thread_id, fence, writes, partial(settle, written))
+        await written
+
+    async def claim(self, thread_id: str, known_fence: int) -> Claim:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CLAIM_PATIENCE_S
+        while True:
+            try:
+                return await self._claim_once(thread_id, known_fence)
+            except StoreError as error:
+                if error.kind != "claimed" or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(CLAIM_AGAIN_S)
+
+
+def report_outcomes(loop: asyncio.AbstractEventLoop, outcomes: Sequence[tuple[Done, StoreError | None]]) -> None:
+    """Call every `done`, also after one that failed."""
+    for done, error in outcomes:
+        try:
+            done(error)
+        except Exception as problem:
+            loop.call_exception_handler({"message": "a callback of the store failed", "exception": problem})
+
+
+def settle(future: asyncio.Future[Any], error: Exception | None, value: object = None) -> None:
+    """Give the future its error, or else its value, unless its caller was cancelled."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
+from treadle.store.batches import SEPARATOR
 from treadle.store.contract import EventRecord, ItemRecord, ThreadRecord, TurnRecord
 
 THREAD_COLUMNS: Final = ", ".join(ThreadRecord.__struct_fields__)
@@ -66,21 +66,6 @@ def like_letter(letter: str) -> str:
     return "_" if letter.lower() != letter.upper() else letter
 
 
-# --- events ----------------------------------------------------------------------------------------------------------
-
-# Between the frames of a row: JSON has no newline inside, unless somebody laid it out over lines.
-SEPARATOR: Final = b"\n"
-
-
-class EventRow(NamedTuple):
-    """A row of the table of events: those that were committed together, with numbers that follow each other."""
-
-    thread_id: str
-    first_seq: int
-    last_seq: int
-    frames: bytes
-
-
 def split(thread_id: str, first_seq: int, last_seq: int, frames: Any) -> list[EventRecord]:
     """The events of a row, as it was read. Raises `Unreadable` when it does not hold as many as it says."""
     if first_seq == last_seq:
@@ -89,43 +74,6 @@ def split(thread_id: str, first_seq: int, last_seq: int, frames: Any) -> list[Ev
     if len(parts) != last_seq - first_seq + 1:
         raise Unreadable(f"the row of event {last_seq} of thread {thread_id} cannot be read")
     return [EventRecord(thread_id, number, part) for number, part in enumerate(parts, first_seq)]
-
-
-# Reading one event reads the whole row: it must not be much more than a page of events that a client asks for.
-MAX_EVENTS: Final = 256
-MAX_EVENT_BYTES: Final = 64 * 1024
-
-
-def join(events: Iterable[EventRecord]) -> Iterator[EventRow]:
-    """The rows of these events, in their order; only numbers that follow each other share one.
-
-    A frame of several lines is alone in its row: a newline separates the frames.
-    """
-    held: list[EventRecord] = []
-    size = 0
-    for event in events:
-        if held:
-            last = held[-1]
-            fits = (
-                event.seq == last.seq + 1
-                and event.thread_id == last.thread_id
-                and len(held) < MAX_EVENTS
-                and size + len(event.frame) <= MAX_EVENT_BYTES
-                and SEPARATOR not in event.frame
-                and SEPARATOR not in last.frame
-            )
-            if not fits:
-                yield _event_row(held)
-                held, size = [], 0
-        held.append(event)
-        size += len(event.frame)
-    if held:
-        yield _event_row(held)
-
-
-def _event_row(events: list[EventRecord]) -> EventRow:
-    frames = SEPARATOR.join([event.frame for event in events])
-    return EventRow(events[0].thread_id, events[0].seq, events[-1].seq, frames)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

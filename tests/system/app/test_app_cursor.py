@@ -191,7 +191,15 @@ async def test_what_is_gone_is_said(harness: AppServerHarness) -> None:
         assert page["firstSeq"] <= 10 + 1
         await commit(await server.store(), PruneEvents(thread, total))
         page = await client.request("thread/events/list", {"threadId": thread, "afterSeq": 3})
+        epoch = page.pop("epoch")
         assert page == {"data": [], "firstSeq": total + 1, "lastSeq": total, "hasMore": False, "openItems": []}
+        resumed = await client.request("thread/resume", {"threadId": thread})
+        assert (resumed["epoch"], resumed["seq"]) == (epoch, total)
+        given = {"threadId": thread, "afterSeq": total}
+        assert (await client.request("thread/events/list", {**given, "epoch": epoch}))["data"] == []
+        with pytest.raises(RpcError, match="thread/resume") as refused:
+            await client.request("thread/events/list", {**given, "epoch": "another"})
+        assert refused.value.data == {"kind": "otherEpoch", "given": "another", "epoch": epoch}
         harness.model.enqueue_assistant_message("More.")
         await client.run_turn(thread, "more")
         assert (await replayed(client, thread))[0]["seq"] == total + 1

@@ -64,9 +64,14 @@ async def there(*names: str) -> AsyncIterator[tuple[There, RemoteMachine]]:
 
 async def output(found: Environment, name: str) -> str:
     process = await found.take_up(name)
-    await process.write("end\n")
-    chunks = [event.chunk async for event in process.events() if isinstance(event, Output)]
-    return b"".join(chunks).decode().replace("\r\n", "\n")
+    written = b""
+    async for event in process.events():
+        if isinstance(event, Output):
+            asked = b"\n" in written
+            written += event.chunk
+            if b"\n" in written and not asked:  # it has said its name, and reads
+                await process.write("end\n")
+    return written.decode().replace("\r\n", "\n")
 
 
 async def test_all_who_have_commands_in_a_session_share_its_connection() -> None:

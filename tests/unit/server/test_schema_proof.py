@@ -21,7 +21,7 @@ COMPLETED: dict[str, Any] = {
     "emittedAtMs": 1,
     "seq": 4,
 }
-EVENTS = {"data": [COMPLETED], "firstSeq": 1, "lastSeq": 4, "hasMore": False, "openItems": [ITEM]}
+EVENTS = {"data": [COMPLETED], "firstSeq": 1, "lastSeq": 4, "hasMore": False, "epoch": "1", "openItems": [ITEM]}
 
 
 def without(message: dict[str, Any], *path: str) -> dict[str, Any]:

@@ -270,9 +270,7 @@ class ThreadServer:
         if self._closed:
             raise McpError("closed", "the thread has ended, and its MCP servers with it")
         if self._connection is None:
-            services, settings = self._thread.services, self._thread.settings
-            cwd = settings.cwd if settings.remote is None else services.cwd  # it starts on this machine
-            self._connection = services.mcp.connect(self.config, cwd, self)
+            self._connection = self._thread.services.mcp.connect(self.config, self._cwd, self)
         return self._connection
 
     @property

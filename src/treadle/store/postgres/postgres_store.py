@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from treadle.store.batches import Batch, closed
+from treadle.store.batches import Batch, GroupStore, closed, settle
 from treadle.store.contract import (
     Claim,
     Compaction,
@@ -33,7 +33,6 @@ from treadle.store.contract import (
     UnusedThread,
     Write,
 )
-from treadle.store.group_store import GroupStore, settle
 from treadle.store.postgres import queries
 from treadle.store.postgres.failures import is_lost, postgres_failure, slow
 from treadle.store.postgres.location import Location, connect, parse_location

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import msgspec
 
 from treadle.logs.metrics import COMMIT_FAILURES, COMMIT_SECONDS
-from treadle.store.batches import Batch, closed, merged, rounds
+from treadle.store.batches import Batch, closed, join, merged, report_outcomes, rounds
 from treadle.store.contract import (
     Compaction,
     CopyTurns,
@@ -42,12 +42,11 @@ from treadle.store.contract import (
     ThreadRecord,
     TurnRecord,
 )
-from treadle.store.group_store import report_outcomes
 from treadle.store.postgres.failures import is_lost, postgres_failure, unknown
 from treadle.store.postgres.location import Location, connect
 from treadle.store.postgres.message_words import vector
 from treadle.store.postgres.presence import Presence, end
-from treadle.store.rows import join, text_in
+from treadle.store.rows import text_in
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -180,13 +180,14 @@ def _lock_byte(fd: int, command: int, kind: int, thread_id: str) -> int:
 class Owner:
     """An owner that is alive until `leave`, or until its process ends; it has to `beat` every `BEAT_S`."""
 
-    __slots__ = ("_beaten", "_fd", "_path", "id")
+    __slots__ = ("_beaten", "_fd", "_path", "held_until", "id")
 
     def __init__(self, owner_id: str, path: str, fd: int) -> None:
         self.id: str = owner_id
         self._path = path
         self._fd = fd
         self._beaten = 0
+        self.held_until = 0.0  # nobody may take its place before, by `time.monotonic`
 
     def beat(self) -> None:
         """Show that the owner still answers; may be called as often as one likes."""
@@ -194,17 +195,13 @@ class Owner:
         if now - self._beaten < BEAT_S * 0.2e9:
             return
         self._beaten = now
+        self.held_until = now / 1e9 + LEASE_S
         try:
             # The time since the start of the machine, which stands still while the machine sleeps: nobody loses a claim
             # because the lid was closed. As the time of the file it needs no space on a full disk.
             os.utime(self._fd, ns=(now, now))
         except OSError as error:
             logger.warning("the lock %s cannot be kept up to date: %s", self._path, error)
-
-    @property
-    def held_until(self) -> float:
-        """Until when nobody may take its place, by `time.monotonic`."""
-        return self._beaten / 1e9 + LEASE_S
 
     def leave(self) -> None:
         with suppress(OSError):

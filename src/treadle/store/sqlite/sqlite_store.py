@@ -34,7 +34,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from treadle.logs.metrics import COMMIT_FAILURES, COMMIT_SECONDS
-from treadle.store.batches import Batch, closed
+from treadle.store.batches import Batch, GroupStore, closed, report_outcomes, settle
 from treadle.store.contract import (
     Claim,
     Compaction,
@@ -55,7 +55,6 @@ from treadle.store.contract import (
     UnusedThread,
     Write,
 )
-from treadle.store.group_store import GroupStore, report_outcomes, settle
 from treadle.store.sqlite import queries, schema
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.owners import BEAT_S, Living, LoadedMarks, Owner, Owners, server_of

@@ -21,7 +21,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
-from treadle.store.batches import Batch, claimed, has_turns, merged, no_thread, not_stored, number_in_use, rounds, stale
+from treadle.store.batches import (
+    Batch,
+    EventRow,
+    claimed,
+    has_turns,
+    join,
+    merged,
+    no_thread,
+    not_stored,
+    number_in_use,
+    rounds,
+    stale,
+)
 from treadle.store.contract import (
     Claim,
     Compaction,
@@ -41,7 +53,6 @@ from treadle.store.contract import (
     TurnRecord,
     Write,
 )
-from treadle.store.rows import EventRow, join
 from treadle.store.sqlite.failures import failure
 from treadle.store.sqlite.owners import Living, server_of
 from treadle.store.sqlite.queries import load, tree
@@ -76,12 +87,13 @@ class Transactions:
         try:
             connection.execute("BEGIN IMMEDIATE")
             # Writes of several callers are made together: many of one kind in a row are much cheaper than one by one.
-            for each in rounds(works):
-                if isinstance(each, tuple):
-                    check(connection, each, self._owner_id)
-                    apply(connection, [write for batch in each for write in batch.writes], self._owner_id)
-                else:
+            for each in rounds(works) if len(works) > 1 else works:
+                if callable(each):
                     each(connection)
+                    continue
+                batches = (each,) if isinstance(each, Batch) else each
+                check(connection, batches, self._owner_id)
+                apply(connection, [write for batch in batches for write in batch.writes], self._owner_id)
             connection.execute("COMMIT")
         except Exception as error:
             problem = failure(error, self._path)
