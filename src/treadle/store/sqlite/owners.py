@@ -187,7 +187,7 @@ class Owner:
         self._path = path
         self._fd = fd
         self._beaten = 0
-        self.held_until = 0.0  # nobody may take its place before, by `time.monotonic`
+        self.held_until: float = 0.0  # nobody may take its place before, by `time.monotonic`
 
     def beat(self) -> None:
         """Show that the owner still answers; may be called as often as one likes."""
