@@ -106,10 +106,12 @@ class Presence:
             try:
                 connection = await connect(self._location)
                 await self._enter(connection)
-            except Exception as error:
-                logger.debug("%s cannot be reached yet: %s", self._location, error)
+            except BaseException as error:
                 if connection is not None:
-                    await end(connection)
+                    connection.terminate()
+                if not isinstance(error, Exception):  # this store is closed meanwhile
+                    raise
+                logger.debug("%s cannot be reached yet: %s", self._location, error)
                 await asyncio.sleep(_AGAIN_S)
             else:
                 self._connection = connection

@@ -229,7 +229,7 @@ class EphemeralStore(SqliteBase):
         return math.inf
 
     async def servers(self) -> list[StoreServer]:
-        return [StoreServer(_OWNER, "no other server", 0.0, True)]
+        return [StoreServer(_OWNER, "this server", 0.0, True)]
 
     async def owner_of(self, thread_id: str) -> StoreServer | None:
         held = await self._read(lambda connection: queries.owner_of(connection, thread_id))
