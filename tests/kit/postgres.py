@@ -3,6 +3,7 @@ clusters are not touched. Where PostgreSQL is not installed, tests that want one
 
 from __future__ import annotations
 
+import copy
 import glob
 import os
 import pwd
@@ -27,7 +28,7 @@ _SETTINGS = {
 def programs() -> Path | None:
     """The folder of the server's programs, the newest where there are several."""
     found = shutil.which("initdb")
-    folders = [os.path.dirname(found)] if found else glob.glob("/usr/lib/postgresql/*/bin")
+    folders = [os.path.dirname(os.path.realpath(found))] if found else glob.glob("/usr/lib/postgresql/*/bin")
     return Path(max(folders, key=lambda folder: (len(folder), folder))) if folders else None
 
 
@@ -72,6 +73,21 @@ class Postgres:
     def stop(self, mode: str = "immediate") -> None:
         """`immediate` is as if it had crashed; `fast` ends its connections in order."""
         self._run("pg_ctl", "-D", str(self._data), "-m", mode, "-w", "-t", "60", "stop")
+
+    def standby(self, folder: Path) -> Postgres:
+        """A copy that follows this one, in a folder that is there; not started."""
+        other = copy.copy(self)
+        other.folder, other._data = folder, folder / "data"
+        if self._user is not None:
+            os.chown(folder, pwd.getpwnam(self._user).pw_uid, -1)
+        source = ["-h", str(self.folder), "-U", "treadle"]
+        self._run("pg_basebackup", *source, "-D", str(other._data), "-R", "-X", "stream")
+        with (other._data / "postgresql.auto.conf").open("a") as file:
+            file.write(f"unix_socket_directories = '{folder}'\n")
+        return other
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "-D", str(self._data), "-w", "promote")
 
     def url(self, schema: str = "treadle") -> str:
         return f"postgres://treadle@/postgres?host={quote(str(self.folder), safe='')}&schema={schema}"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -222,6 +223,52 @@ async def test_a_thread_that_somebody_has_locked_holds_up_no_other(postgres: Pos
         await connection.close()
         assert [error.kind if isinstance(error, StoreError) else error for error in outcomes] == ["busy", None]
         await store.commit(A, 0, [event(1)])
+
+
+async def test_a_standby_that_takes_over_is_another_epoch(postgres: Postgres) -> None:
+    with tempfile.TemporaryDirectory(prefix="treadle-standby-", ignore_cleanup_errors=True) as folder:
+        async with await open_postgres(postgres.url("followed")) as store:
+            await commit(store, thread(), event(1))
+            before = store.epoch
+        standby = postgres.standby(Path(folder))
+        standby.start()
+        try:
+            standby.promote()
+            async with await open_postgres(standby.url("followed")) as store:
+                assert store.epoch != before
+                page = await store.events(A, 0, 9)
+                assert (page.epoch, page.last_seq) == (store.epoch, 1)
+        finally:
+            standby.stop()
+
+
+async def test_a_full_disk_is_said_and_loses_nothing(postgres: Postgres) -> None:
+    import asyncpg
+
+    async with await open_postgres(postgres.url("full")) as store:
+        await commit(store, thread(), event(1))
+        connection = await asyncpg.connect(postgres.url().partition("&schema")[0])
+        # What PostgreSQL raises when a table cannot grow.
+        await connection.execute(
+            'CREATE FUNCTION "full".no_room() RETURNS trigger LANGUAGE plpgsql AS '
+            "$$ BEGIN RAISE EXCEPTION USING errcode = 'disk_full'; END $$"
+        )
+        await connection.execute(
+            'CREATE TRIGGER no_room BEFORE INSERT ON "full".events EXECUTE FUNCTION "full".no_room()'
+        )
+        with pytest.raises(StoreError, match="make room") as refused:
+            await store.commit(A, 0, [item(1), event(2)])
+        assert refused.value.kind == "full"
+        assert ((await store.events(A, 0, 9)).last_seq, await store.items(A)) == (1, [])
+        await connection.execute('DROP TRIGGER no_room ON "full".events')
+        await connection.close()
+        await store.commit(A, 0, [item(1), event(2)])
+
+
+async def test_without_its_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(StoreError, match=r"pip install 'treadle\[postgres\]'"):
+        await open_store("postgres://db/threads")
 
 
 async def test_servers_that_start_together_make_the_tables_once(postgres: Postgres) -> None:
