@@ -301,6 +301,22 @@ async def test_the_location_has_no_secret(postgres: Postgres, monkeypatch: pytes
         assert store.location == "postgresql://treadle@/postgres?schema=quiet"
 
 
+def test_commands_do_not_inherit_the_password(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"PGPASSWORD": "hunter2", "PGPASSFILE": "/none", "PGAPPNAME": "mine"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TREADLE_STORE", postgres.url("kept"))
+    with AppServerHarness(tmp_path) as harness:
+        harness.model.enqueue_function_call("exec_command", {"cmd": "env | grep PG"})
+        harness.model.enqueue_assistant_message("Seen.")
+        with Codex(harness.codex_config()) as codex:
+            codex.thread_start().run("look")
+        (seen,) = [each["output"] for each in harness.model.requests()[-1].input if "output" in each]
+        assert "PGAPPNAME=mine" in seen
+        assert "PGPASS" not in seen
+
+
 def treadle(home: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "TREADLE_HOME": str(home), **variables}
     command = [sys.executable, "-m", "treadle", "store", *words]

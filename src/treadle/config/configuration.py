@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 # For `treadle exec` alone, as with Codex: the key of one run.
 RUN_KEY_VARIABLE: Final = "CODEX_API_KEY"
+# By these libpq finds the password of a store that `store` names.
+STORE_PASSWORDS: Final = ("PGPASSWORD", "PGPASSFILE")
 
 ENVIRONMENTS: Final = "environments.toml"
 EXEC_SERVER: Final = "CODEX_EXEC_SERVER_URL"
@@ -154,7 +156,8 @@ class Config(FileSettings, frozen=True, kw_only=True):
     def env_policy(self) -> EnvPolicy:
         """`[shell_environment_policy]` as the execution layer takes it.
 
-        The keys of providers are never inherited, whatever they are called. One that `set` names is meant for commands.
+        The keys of providers are never inherited, whatever they are called, nor the password of the store: who has that
+        can change every thread. One that `set` names is meant for commands.
         """
         from treadle.protocol.exec import EnvPolicy  # loaded with the first command
 
@@ -162,7 +165,10 @@ class Config(FileSettings, frozen=True, kw_only=True):
         return EnvPolicy(
             inherit=given.inherit,
             ignore_default_excludes=given.ignore_default_excludes,
-            exclude=(*given.exclude, *key_variables(), RUN_KEY_VARIABLE, *secret_variables(self.document)),
+            exclude=(
+                *(*given.exclude, *key_variables(), RUN_KEY_VARIABLE, *secret_variables(self.document)),
+                *(STORE_PASSWORDS if self.store is not None else ()),
+            ),
             set=given.set,
             include_only=given.include_only,
         )
