@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from kit.postgres import Postgres, running_postgres
 from kit.processes import DEADLINE_S
 from treadle import Codex
-from treadle.store import PATIENCE_S, Store, StoreError, open_postgres, open_sqlite, open_store, scripts
+from treadle.store import PATIENCE_S, EphemeralStore, Store, StoreError, open_postgres, open_sqlite, open_store, scripts
 from treadle.testing import A, AppServerHarness, B, commit, event, history, item, thread, turn
 
 pytestmark = pytest.mark.anyio
@@ -293,6 +294,19 @@ async def test_locations_that_cannot_be_used(url: str, says: str) -> None:
     with pytest.raises(StoreError, match=says) as refused:
         await open_store(url)
     assert "hunter2" not in str(refused.value)
+
+
+async def test_a_package_can_offer_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def opened(url: str) -> Store:
+        assert url == "mine://place"
+        return EphemeralStore()
+
+    offered = SimpleNamespace(load=lambda: opened)
+    monkeypatch.setattr("treadle.own_python.plug_ins", lambda group: {"treadle.stores": {"mine": [offered]}}[group])
+    async with await open_store("mine://place") as store:  # type: ignore[attr-defined]
+        await commit(store, thread())
+    with pytest.raises(StoreError, match="no store for other://"):
+        await open_store("other://place")
 
 
 async def test_the_location_has_no_secret(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
