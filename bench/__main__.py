@@ -169,4 +169,6 @@ async def _run(taking_part: Sequence[Server], measures: Sequence[Measure], round
 
 
 if __name__ == "__main__":
+    # Or the servers that are measured would go on without it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main())
